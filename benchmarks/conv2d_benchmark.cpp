@@ -49,10 +49,10 @@ void run_first_layer(bench::Report& report, const Problem& p, DType dtype, const
   const Tensors t(p, dtype);
   add(report, case_name("forward", p), type, [&] { ops::conv2d(t.x, t.weight, {}, t.options); });
   add(report, case_name("grad_input", p), type, [&] {
-    ops::conv2d_grad_input(t.dy, t.weight, {p.size, p.size}, t.options);
+    ops::vjp::conv2d_input(t.dy, t.weight, {p.size, p.size}, t.options);
   });
   add(report, case_name("grad_weight", p), type, [&] {
-    ops::conv2d_grad_weight(t.x, t.dy, {p.kernel, p.kernel}, t.options);
+    ops::vjp::conv2d_weight(t.dy, t.x, {p.kernel, p.kernel}, t.options);
   });
 }
 

@@ -57,10 +57,10 @@ void run(benchmark::State& state, const Problem& p, Layout layout, Pass pass) {
         result = sinter::ops::conv2d(x, weight, {}, options);
         break;
       case Pass::kGradInput:
-        result = sinter::ops::conv2d_grad_input(dy, weight, {p.size, p.size}, options);
+        result = sinter::ops::vjp::conv2d_input(dy, weight, {p.size, p.size}, options);
         break;
       case Pass::kGradWeight:
-        result = sinter::ops::conv2d_grad_weight(x, dy, {p.kernel, p.kernel}, options);
+        result = sinter::ops::vjp::conv2d_weight(dy, x, {p.kernel, p.kernel}, options);
         break;
     }
     benchmark::DoNotOptimize(result.raw_data());

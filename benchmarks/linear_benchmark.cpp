@@ -40,9 +40,9 @@ void run(bench::Report& report) {
       if (report.quick() && p.rows > 1000) continue;
       const Tensor dy = bench::normal_tensor({p.rows, p.out}, dtype, 1);
       const Tensor x = bench::normal_tensor({p.rows, p.in}, dtype, 2);
-      add(report, "grad_weight_bias", p, dtype, [&] { ops::linear_grad_weight_bias(dy, x); });
+      add(report, "grad_weight_bias", p, dtype, [&] { ops::vjp::linear_weight_bias(dy, x); });
       add(report, "grad_weight, sum", p, dtype, [&] {
-        ops::linear_grad_weight(dy, x);
+        ops::vjp::linear_weight(dy, x);
         ops::sum_to(dy, {p.out});
       });
     }

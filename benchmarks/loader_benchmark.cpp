@@ -197,7 +197,7 @@ void run_crop(bench::Report& report, int64_t batch, int64_t size) {
   for (const ops::ImageOutput& output : outputs(size)) {
     add_op(report, fmt::format("crop ({},3,{},{})", batch, size, size), output,
            static_cast<double>(images.spec().bytes()),
-           [&] { return ops::crop_images(images, windows, output, ops::PadMode::kReflect); });
+           [&] { return ops::crop_images(images, windows, output, {.border = ops::PadMode::kReflect}); });
   }
 }
 

@@ -105,7 +105,8 @@ void run_columns(bench::Report& report, const Cublas& cublas, DType dtype, int64
   const std::string transposed = plain + " transposed";
   if (report.wants("matvec", transposed, type)) {
     const Tensor x = bench::normal_tensor({kRows}, dtype, 2);
-    add(report, cublas, {transposed, a, x, columns, 1, true, false}, [&] { ops::matvec(a, x, true); });
+    add(report, cublas, {transposed, a, x, columns, 1, true, false},
+        [&] { ops::matvec(a, x, {.transpose_a = true}); });
   }
   for (const int count : {2, 4, 8}) {
     const std::string thin = fmt::format("{} by {} vectors", plain, count);

@@ -60,10 +60,10 @@ bool wants(const bench::Report& report, const std::string& name, DType dtype, La
 
 void run_windows(bench::Report& report, const char* op, const Case& c, DType dtype, Layout layout) {
   const bool is_max = std::string_view(op) == "max_pool2d";
-  const ops::PoolOptions options{.kernel = {c.kernel, c.kernel},
-                                 .stride = {c.stride, c.stride},
-                                 .padding = {c.padding, c.padding},
-                                 .layout = layout};
+  const ops::PoolAttributes options{.kernel = {c.kernel, c.kernel},
+                                    .stride = {c.stride, c.stride},
+                                    .padding = {c.padding, c.padding},
+                                    .layout = layout};
   const std::string forward = name_of(op, c), backward = name_of(fmt::format("{}_grad", op).c_str(), c);
   const bool wants_forward = wants(report, forward, dtype, layout),
              wants_backward = wants(report, backward, dtype, layout);
@@ -78,10 +78,10 @@ void run_windows(bench::Report& report, const char* op, const Case& c, DType dty
   const ops::PoolGradOptions grad_options{options, c.height, c.width};
   if (is_max) {
     add(report, backward, dtype, layout, {dy, results[1]},
-        [&] { return std::vector{ops::max_pool2d_grad(dy, results[1], grad_options)}; });
+        [&] { return std::vector{ops::vjp::max_pool2d(dy, results[1], grad_options)}; });
   } else {
     add(report, backward, dtype, layout, {dy},
-        [&] { return std::vector{ops::avg_pool2d_grad(dy, grad_options)}; });
+        [&] { return std::vector{ops::vjp::avg_pool2d(dy, grad_options)}; });
   }
 }
 
@@ -92,13 +92,14 @@ void run_global(bench::Report& report, const std::array<int64_t, 4>& extents, DT
   const std::string forward = "global_avg_pool2d " + shape, backward = "global_avg_pool2d_grad " + shape;
   if (wants(report, forward, dtype, layout)) {
     const Tensor x = bench::normal_tensor(image_shape(c, layout), dtype);
-    add(report, forward, dtype, layout, {x}, [&] { return std::vector{ops::global_avg_pool2d(x, layout)}; });
+    add(report, forward, dtype, layout, {x},
+        [&] { return std::vector{ops::global_avg_pool2d(x, {.layout = layout})}; });
   }
   if (wants(report, backward, dtype, layout)) {
     const Tensor dy = bench::normal_tensor({batch, channels}, dtype);
     const ops::GlobalPoolOptions options{layout, height, width};
     add(report, backward, dtype, layout, {dy},
-        [&] { return std::vector{ops::global_avg_pool2d_grad(dy, options)}; });
+        [&] { return std::vector{ops::vjp::global_avg_pool2d(dy, options)}; });
   }
 }
 

@@ -52,17 +52,17 @@ void run_case(bench::Report& report, const Case& one, DType dtype, Layout layout
   };
   const Tensor x = bench::normal_tensor(shape, dtype, 1), dy = bench::normal_tensor(shape, dtype, 2);
   const Tensor alpha = bench::normal_tensor({c}, dtype, 3);
-  add("forward", 2 * bytes, one.forward_share, [&] { ops::prelu(x, alpha, layout); });
-  add("backward", 3 * bytes, kBackwardShare, [&] { ops::prelu_grad(x, alpha, dy, layout); });
-  add(kGradX, 3 * bytes, kBackwardShare, [&] { ops::prelu_grad_x(x, alpha, dy, layout); });
+  add("forward", 2 * bytes, one.forward_share, [&] { ops::prelu(x, alpha, {.layout = layout}); });
+  add("backward", 3 * bytes, kBackwardShare, [&] { ops::vjp::prelu(dy, x, alpha, layout); });
+  add(kGradX, 3 * bytes, kBackwardShare, [&] { ops::vjp::prelu_x(dy, x, alpha, layout); });
   add("forward+backward", 5 * bytes, std::nullopt, [&] {
-    ops::prelu(x, alpha, layout);
-    ops::prelu_grad(x, alpha, dy, layout);
+    ops::prelu(x, alpha, {.layout = layout});
+    ops::vjp::prelu(dy, x, alpha, layout);
   });
   if (dtype == DType::kFloat32) return;
   const Tensor wide = bench::normal_tensor({c}, DType::kFloat32, 3);
-  add(kWideForward, 2 * bytes, std::nullopt, [&] { ops::prelu(x, wide, layout); });
-  add(kWideBackward, 3 * bytes, std::nullopt, [&] { ops::prelu_grad(x, wide, dy, layout); });
+  add(kWideForward, 2 * bytes, std::nullopt, [&] { ops::prelu(x, wide, {.layout = layout}); });
+  add(kWideBackward, 3 * bytes, std::nullopt, [&] { ops::vjp::prelu(dy, x, wide, layout); });
 }
 
 void run(bench::Report& report) {

@@ -75,9 +75,9 @@ void run(const Options& options) {
   nn::SGD sgd(nn::parameter_groups(*network, {}, {.decay_vectors = false}),
               {.momentum = 0.9, .weight_decay = 5e-5});
   nn::TrainJob job(
-      *network,
+      *network, sgd,
       [&](std::span<const Tensor> inputs) { return std::vector<Tensor>{(*network)(inputs[0], inputs[1])}; },
-      sgd, {.precision = DType::kFloat16, .layout = Layout::kNHWC, .communicator = ranks.get()});
+      {.precision = DType::kFloat16, .layout = Layout::kNHWC, .communicator = ranks.get()});
   const Tensor images = bench::normal_tensor({problem.batch, problem.size, problem.size, 3}, DType::kFloat16,
                                              1 + static_cast<uint64_t>(ranks->rank()));
   const Tensor labels = labels_of(problem, ranks->rank());

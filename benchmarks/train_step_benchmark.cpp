@@ -110,11 +110,11 @@ class JobTraining {
         sgd_(nn::parameter_groups(*network_, {}, {.decay_vectors = false}),
              {.momentum = 0.9, .weight_decay = 5e-5}),
         job_(
-            *network_,
+            *network_, sgd_,
             [this](std::span<const Tensor> inputs) {
               return std::vector<Tensor>{(*network_)(inputs[0], inputs[1])};
             },
-            sgd_, options(precision, layout, memory_limit)),
+            options(precision, layout, memory_limit)),
         images_(make_images(problem, precision.dtype, written_in)),
         labels_(make_labels(problem)) {}
 

@@ -152,7 +152,7 @@ set(SINTER_PUBLIC_HEADERS
   nn/module/clone_scope.h
   nn/module/default_layout.h
   nn/module/module.h
-  nn/module/size2d.h
+  core/base/size2d.h
   nn/module/variable.h
   nn/nn.h
   nn/optim/adam.h

@@ -36,7 +36,7 @@ Tensor crop(const Tensor& images, const Tensor& windows, Layout layout) {
   const nn::data::Normalization by = nn::data::cifar10_normalization();
   return ops::crop_images(images, windows,
                           {.height = 32, .width = 32, .layout = layout, .mean = by.mean, .std = by.std},
-                          ops::PadMode::kReflect);
+                          {.border = ops::PadMode::kReflect});
 }
 
 // ---- training and testing, on pictures that lie on the device
@@ -52,7 +52,7 @@ class Trainer {
         test_(room_for(data.test->size())),
         network_(options, data.train->num_classes(), device),
         optimizer_(groups(network_, options), {.momentum = 0.85, .nesterov = options.with("nesterov")}),
-        job_(network_, [this](auto inputs) { return loss(inputs[0], inputs[1]); }, optimizer_,
+        job_(network_, optimizer_, [this](auto inputs) { return loss(inputs[0], inputs[1]); },
              {.precision = options.precision_on(device), .scaler = &no_scale_}),
         views_(network_, [this](auto inputs) { return sum_of_views(inputs[0]); },
                {.precision = options.precision_on(device)}),
@@ -101,10 +101,10 @@ class Trainer {
 
   /// What a step computes: it takes its pictures out of all of them, by number, and shows a window of each.
   std::vector<Tensor> loss(const Tensor& picks, const Tensor& windows) const {
-    const Tensor logits = network_(crop(ops::take_rows(train_.images, picks), windows, layout_));
+    const Tensor logits = network_(crop(ops::index_select(train_.images, 0, picks), windows, layout_));
     const double smoothing = options_.with("smoothing") ? 0.2 : 0.0;
     const nn::CrossEntropyLoss sum{.label_smoothing = smoothing, .reduction = nn::Reduction::kSum};
-    return {sum(logits, ops::take_rows(train_.labels, picks))};
+    return {sum(logits, ops::index_select(train_.labels, 0, picks))};
   }
 
   /// What a test computes: a picture is seen six times, straight and mirrored, in its place, which counts
@@ -131,7 +131,7 @@ class Trainer {
     const int64_t count = std::min<int64_t>(5000, images.size(0));
     std::vector<int64_t> picks;
     for (int64_t i = 0; i < count; ++i) picks.push_back(i * images.size(0) / count);
-    const Tensor sample = crop(ops::take_rows(images, Tensor::from_values(picks, {count})),
+    const Tensor sample = crop(ops::index_select(images, 0, Tensor::from_values(picks, {count})),
                                Tensor::zeros({count, 3}, DType::kInt32), Layout::kNCHW);
     const Tensor filters = nn::init::whitening_filters(sample, 2, 2);
     if (options_.with("whitening")) network_.whiten.weight.assign(ops::concat({filters, -filters}, 0));

@@ -40,16 +40,16 @@ NormTensors::NormTensors(const NormCase& c, const NormInputs& inputs) {
   dy = inputs.data(shape, c.dtype, 2);
   if (c.two_gradients) dy2 = inputs.data(shape, c.dtype, 3);
   const auto parameters = [&, channels = channels](uint64_t which) {
-    return ops::NormParameters{.weight = inputs.parameter(channels, wide, 1.0, which),
-                               .bias = inputs.parameter(channels, wide, 0.1, which + 1),
-                               .running_mean = Tensor::full({channels}, 0.0, wide, x.device()),
-                               .running_var = Tensor::full({channels}, 1.0, wide, x.device())};
+    return ops::NormTensors{.weight = inputs.parameter(channels, wide, 1.0, which),
+                            .bias = inputs.parameter(channels, wide, 0.1, which + 1),
+                            .running_mean = Tensor::full({channels}, 0.0, wide, x.device()),
+                            .running_var = Tensor::full({channels}, 1.0, wide, x.device())};
   };
   norm = parameters(6);
   options.layout = c.layout;
-  options.activation = c.tail == NormTail::kNone    ? ops::Activation::kNone
-                       : c.tail == NormTail::kPRelu ? ops::Activation::kPRelu
-                                                    : ops::Activation::kRelu;
+  options.activation = c.tail == NormTail::kNone    ? ops::fused::Activation::kNone
+                       : c.tail == NormTail::kPRelu ? ops::fused::Activation::kPRelu
+                                                    : ops::fused::Activation::kRelu;
   if (c.tail == NormTail::kPRelu) alpha = inputs.parameter(channels, wide, 0.25, 5);
   if (has_addend(c.tail)) addend = inputs.data(shape, c.dtype, 4);
   if (c.tail == NormTail::kAddNormRelu) {
@@ -96,11 +96,11 @@ ops::BatchNormActGrads NormTensors::backward(const std::vector<Tensor>& outputs,
                                                   .activation = options.activation,
                                                   .normalize_addend = two,
                                                   .backend = backend};
-  const bool masked = options.activation != ops::Activation::kNone;
-  return ops::batch_norm_act_grad(
-      x, {norm.weight, norm.bias, outputs[1], outputs[2]}, dy, dy2, masked ? outputs[3] : Tensor(),
-      grad_options, alpha, two ? addend : Tensor(),
-      two ? ops::NormState{addend_norm.weight, addend_norm.bias, outputs[4], outputs[5]} : ops::NormState{});
+  const bool masked = options.activation != ops::fused::Activation::kNone;
+  return ops::vjp::batch_norm_act(
+      dy, dy2, x, {norm.weight, norm.bias, outputs[1], outputs[2]}, two ? addend : Tensor(),
+      two ? ops::NormState{addend_norm.weight, addend_norm.bias, outputs[4], outputs[5]} : ops::NormState{},
+      alpha, masked ? outputs[3] : Tensor(), grad_options);
 }
 
 double norm_forward_bytes(const NormCase& c) {

@@ -42,7 +42,7 @@ struct NormInputs {
 
 /// The tensors of one case.
 struct NormTensors {
-  ops::NormParameters norm, addend_norm;
+  ops::NormTensors norm, addend_norm;
   ops::BatchNormActOptions options;
   Tensor x, addend, alpha, dy, dy2;
 

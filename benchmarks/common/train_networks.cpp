@@ -44,8 +44,8 @@ class Faces : public TrainNetwork {
 };
 
 nn::Conv2d conv(int64_t in, int64_t out, int64_t kernel, int64_t stride = 1, int64_t groups = 1) {
-  return nn::Conv2d(
-      in, out, {.kernel = kernel, .stride = stride, .padding = kernel / 2, .groups = groups, .bias = false});
+  return nn::Conv2d(in, out, kernel,
+                    {.stride = stride, .padding = kernel / 2, .groups = groups, .bias = false});
 }
 
 nn::Sequential vgg16(int64_t classes) {

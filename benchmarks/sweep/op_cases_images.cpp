@@ -32,7 +32,7 @@ OpInput ones(const OpSize& s) {
   return {{s.channels}, DType::kFloat32, 0, {1.0}};
 }
 
-ops::PoolOptions pool(const OpSize& s) {
+ops::PoolAttributes pool(const OpSize& s) {
   return {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}, .layout = s.layout};
 }
 ops::PoolGradOptions pool_grad(const OpSize& s) {
@@ -160,8 +160,8 @@ void add_products(OpCaseTable& table) {
     return std::vector{OpCase{{OpInput{{s.m, s.n}, s.dtype}, OpInput{{s.m, s.k}, s.dtype}}}};
   };
   table["matvec"] = [](const OpSize& s) {
-    return std::vector{OpCase{{OpInput{{s.rows, s.columns}, s.dtype}, OpInput{{s.columns}, s.dtype}},
-                              ops::MatvecAttributes{}}};
+    return std::vector{
+        OpCase{{OpInput{{s.rows, s.columns}, s.dtype}, OpInput{{s.columns}, s.dtype}}, ops::MatvecOptions{}}};
   };
   table["outer"] = [](const OpSize& s) {
     return std::vector{OpCase{{OpInput{{s.rows}, s.dtype}, OpInput{{s.columns}, s.dtype}}}};
@@ -216,7 +216,7 @@ void add_augmentation(OpCaseTable& table) {
   table["mix_images"] = [](const OpSize& s) {
     const auto mixed = [&](bool boxed, double share, const char* variant) {
       return OpCase{{image(s)},
-                    ops::MixImagesAttributes{share, boxed, 1, 1, s.height / 2, s.width / 2, s.layout},
+                    ops::MixImagesOptions{share, boxed, 1, 1, s.height / 2, s.width / 2, s.layout},
                     variant};
     };
     return std::vector{mixed(false, 0.3, "mixup"), mixed(true, 0.0, "cutmix")};
@@ -226,7 +226,7 @@ void add_augmentation(OpCaseTable& table) {
                         DType::kInt32,
                         0,
                         {1, 1, static_cast<double>(s.height) / 2, static_cast<double>(s.width) / 2}};
-    return std::vector{OpCase{{image(s), boxes}, ops::EraseImagesAttributes{.layout = s.layout}}};
+    return std::vector{OpCase{{image(s), boxes}, ops::EraseImagesOptions{.layout = s.layout}}};
   };
 }
 

@@ -194,29 +194,29 @@ void add_updates(OpCaseTable& table) {
   table["sgd_step"] = [](const OpSize& s) {
     const OpInput weights = kWeights(s);
     return Cases{{{weights, weights, weights, std::nullopt, rate, std::nullopt, std::nullopt},
-                  ops::SgdOptions{.momentum = 0.9}}};
+                  ops::update::SGDStep{.momentum = 0.9}}};
   };
   table["adamw_step"] = [](const OpSize& s) {
     const OpInput weights = kWeights(s);
     return Cases{
         {{weights, weights, weights, kSquares(s), std::nullopt, std::nullopt, rate, step, std::nullopt},
-         ops::AdamWOptions{}}};
+         ops::update::AdamWStep{}}};
   };
   table["rmsprop_step"] = [](const OpSize& s) {
     const OpInput weights = kWeights(s);
     return Cases{{{weights, weights, kSquares(s), std::nullopt, std::nullopt, std::nullopt, rate,
                    std::nullopt, std::nullopt},
-                  ops::RmsPropOptions{}}};
+                  ops::update::RMSpropStep{}}};
   };
   table["lars_step"] = [](const OpSize& s) {
     const OpInput weights = kWeights(s);
-    return Cases{
-        {{weights, weights, weights, std::nullopt, rate, std::nullopt, std::nullopt}, ops::LarsOptions{}}};
+    return Cases{{{weights, weights, weights, std::nullopt, rate, std::nullopt, std::nullopt},
+                  ops::update::LARSStep{}}};
   };
   table["lamb_step"] = [](const OpSize& s) {
     const OpInput weights = kWeights(s);
     return Cases{{{weights, weights, weights, kSquares(s), std::nullopt, rate, step, std::nullopt},
-                  ops::LambOptions{}}};
+                  ops::update::LAMBStep{}}};
   };
   table["advance_steps"] = [](const OpSize&) {
     return Cases{{{OpInput{{1000}, DType::kInt64, 100}, std::nullopt, std::nullopt}}};
@@ -229,7 +229,7 @@ void add_updates(OpCaseTable& table) {
   table["end_all_reduce"] = [](const OpSize& s) {
     const OpInput weights = kWeights(s);
     const int64_t count = weights.shape.numel();
-    const OpInput sums{{ops::bucket_places(std::vector{count, count}).back()}, weights.dtype};
+    const OpInput sums{{ops::update::bucket_places(std::vector{count, count}).back()}, weights.dtype};
     return Cases{{{sums, weights, weights}, ops::AllReduceAttributes{}}};
   };
   table["all_gather"] = table["reduce_scatter"] = [](const OpSize& s) {

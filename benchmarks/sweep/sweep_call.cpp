@@ -42,12 +42,12 @@ SweepCall prelu_call(const SweepCase& c, HashedTensors& tensors) {
   const Tensor alpha = tensors.numbers({c.kind == "one slope" ? 1 : c.shape[1]}, c.dtype, 5);
   if (c.direction == "forward") {
     return {[=, layout = c.layout] {
-              return NamedTensors{{"y", ops::prelu(x, alpha, layout)}};
+              return NamedTensors{{"y", ops::prelu(x, alpha, {.layout = layout})}};
             },
             2 * data_bytes(x)};
   }
   return {[=, layout = c.layout] {
-            const auto [dx, dalpha] = ops::prelu_grad(x, alpha, dy, layout);
+            const auto [dx, dalpha] = ops::vjp::prelu(dy, x, alpha, layout);
             return NamedTensors{{"dx", dx}, {"dalpha", dalpha}};
           },
           3 * data_bytes(x)};
@@ -108,7 +108,7 @@ SweepCall matvec_call(const SweepCase& c, HashedTensors& tensors) {
   const Tensor x = tensors.numbers(Shape(x_shape), c.dtype, 2);
   const double out_bytes = data_bytes(x) / static_cast<double>(length) * static_cast<double>(m + n - length);
   const auto product = [=, vectors = c.vectors] {
-    if (vectors == 1) return ops::matvec(a, x, transpose);
+    if (vectors == 1) return ops::matvec(a, x, {.transpose_a = transpose});
     return is_left ? ops::matmul(a, x, {.transpose_a = transpose})
                    : ops::matmul(x, a, {.transpose_b = transpose});
   };

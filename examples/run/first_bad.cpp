@@ -14,7 +14,7 @@ namespace {
 
 bool is_finite(const Tensor& tensor) {
   const NoGrad no_grad;
-  return std::isfinite(ops::grad_norm({&tensor, 1}).item());
+  return std::isfinite(ops::update::grad_norm({&tensor, 1}).item());
 }
 
 /// Looks at the output of every layer that is called on this thread while it lives.

@@ -11,7 +11,7 @@ using namespace sinter;
 namespace {
 
 nn::Conv2d conv(int64_t in, int64_t out, const Options& options) {
-  const nn::Conv2d made(in, out, {.kernel = 3, .padding = 1, .bias = false});
+  const nn::Conv2d made(in, out, 3, {.padding = 1, .bias = false});
   if (options.with("identity")) made.weight.assign(nn::init::dirac({out, in, 3, 3}, default_generator()));
   return made;
 }
@@ -23,18 +23,18 @@ nn::BatchNorm2d norm(int64_t channels) {
 }
 
 nn::Sequential block(int64_t in, int64_t out, const Options& options) {
-  return nn::Sequential(conv(in, out, options), nn::MaxPool2d({.kernel = 2}), norm(out), nn::GELU(),
+  return nn::Sequential(conv(in, out, options), nn::MaxPool2d(2), norm(out), nn::GELU(),
                         conv(out, out, options), norm(out), nn::GELU());
 }
 
 }  // namespace
 
 Network::Network(const Options& options, int64_t classes, Device device)
-    : whiten(child("whiten", nn::Conv2d(3, 24, {.kernel = 2}))),
-      blocks(child("blocks", nn::Sequential(nn::GELU(), block(24, options.width, options),
-                                            block(options.width, 4 * options.width, options),
-                                            block(4 * options.width, 4 * options.width, options),
-                                            nn::MaxPool2d({.kernel = 3})))),
+    : whiten(child("whiten", nn::Conv2d(3, 24, 2))),
+      blocks(child("blocks",
+                   nn::Sequential(nn::GELU(), block(24, options.width, options),
+                                  block(options.width, 4 * options.width, options),
+                                  block(4 * options.width, 4 * options.width, options), nn::MaxPool2d(3)))),
       head(child("head", nn::Linear(4 * options.width, classes, {.bias = false}))) {
   whiten.weight.tensor().set_requires_grad(!options.with("whitening"));
   whiten.bias.assign(Tensor::zeros({24}));
@@ -42,7 +42,7 @@ Network::Network(const Options& options, int64_t classes, Device device)
 }
 
 Tensor Network::forward(const Tensor& x) const {
-  return head(ops::flatten(blocks(whiten(x)))) / 9;
+  return head(ops::flatten(blocks(whiten(x)), 1)) / 9;
 }
 
 std::vector<nn::ParameterGroup> groups(const Network& network, const Options& options) {

@@ -153,7 +153,7 @@ bool Trainer::test() {
         examples::wrap(fmt::format("step {}  {}", step_, to_string(set)), examples::text_columns(stdout), 2));
     accuracy += set.folds.accuracy / static_cast<double>(verified_.size());
     values.insert(values.end(), {{"verify/" + set.name + "/accuracy", set.folds.accuracy},
-                                 {"verify/" + set.name + "/deviation", set.folds.deviation},
+                                 {"verify/" + set.name + "/deviation", set.folds.std},
                                  {"verify/" + set.name + "/threshold", set.folds.threshold},
                                  {"verify/" + set.name + "/xnorm", set.mean_norm}});
     if (set.balanced)

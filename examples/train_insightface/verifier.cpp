@@ -313,8 +313,8 @@ nlohmann::ordered_json json_of(const nn::TarAtFar& at, double far) {
 std::string to_string(const VerifiedSet& set) {
   std::string text =
       fmt::format("{}: accuracy {:.2f} +- {:.2f} % ({} pairs, threshold {:.2f}, cosine {:.3f})  XNorm {:.2f}",
-                  set.name, 100 * set.folds.accuracy, 100 * set.folds.deviation, set.pairs,
-                  set.folds.threshold, nn::cosine_of(set.folds.threshold), set.mean_norm);
+                  set.name, 100 * set.folds.accuracy, 100 * set.folds.std, set.pairs, set.folds.threshold,
+                  nn::cosine_of(set.folds.threshold), set.mean_norm);
   if (set.curve) {
     text += fmt::format("  AUC {:.4f}  TAR at FAR 1e-3 {}, 1e-2 {}", set.curve->area,
                         text_of(set.curve->at_1e3), text_of(set.curve->at_1e2));
@@ -360,7 +360,7 @@ nlohmann::ordered_json to_json(const std::vector<VerifiedSet>& sets) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
   for (const VerifiedSet& set : sets) {
     nlohmann::ordered_json& own = json[set.name];
-    own = {{"accuracy", set.folds.accuracy},   {"deviation", set.folds.deviation},
+    own = {{"accuracy", set.folds.accuracy},   {"deviation", set.folds.std},
            {"threshold", set.folds.threshold}, {"cosine_threshold", nn::cosine_of(set.folds.threshold)},
            {"xnorm", set.mean_norm},           {"pairs", set.pairs}};
     for (const nn::VerificationFold& fold : set.folds.folds) {

@@ -32,7 +32,7 @@ Tensor labels_before(const Tensor& labels) {
 }
 
 MixedBatch mixed_batch(const Tensor& images, const Tensor& labels, int64_t classes, double share,
-                       const ops::MixImagesAttributes& of_images) {
+                       const ops::MixImagesOptions& of_images) {
   const NoGrad no_grad;
   return {.images = ops::mix_images(images, of_images),
           .targets = ops::mix_images(ops::one_hot(labels, classes, images.dtype()), {.share = share}),
@@ -68,7 +68,7 @@ MixedBatch CutMix::operator()(const Tensor& images, const Tensor& labels, Genera
   const auto x = static_cast<int64_t>(generator.below(static_cast<uint64_t>(width)));
   const auto half_height = static_cast<int64_t>(half * static_cast<double>(height));
   const auto half_width = static_cast<int64_t>(half * static_cast<double>(width));
-  ops::MixImagesAttributes box{.share = 0.0, .boxed = true, .layout = options_.layout};
+  ops::MixImagesOptions box{.share = 0.0, .boxed = true, .layout = options_.layout};
   box.top = std::max<int64_t>(y - half_height, 0);
   box.left = std::max<int64_t>(x - half_width, 0);
   box.height = std::min(y + half_height, height) - box.top;

@@ -250,12 +250,12 @@ void batch_norm(OnnxCall& call) {
 
 /// With slopes for the channels, axis 1.
 std::string activated(OnnxCall& call, const std::string& x, size_t alpha) {
-  switch (call.attribute<ops::Activation>("activation")) {
-    case ops::Activation::kNone:
+  switch (call.attribute<ops::fused::Activation>("activation")) {
+    case ops::fused::Activation::kNone:
       return x;
-    case ops::Activation::kRelu:
+    case ops::fused::Activation::kRelu:
       return call.node("Relu", {x});
-    case ops::Activation::kPRelu:
+    case ops::fused::Activation::kPRelu:
       return call.node("PRelu", {x, call.channels(alpha, call.input_rank(0))});
   }
   call.refuse("its activation is unknown");

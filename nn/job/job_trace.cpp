@@ -135,7 +135,7 @@ void JobRandom::finish_trace(Graph& graph, Device device) {
       "draw them with ops, such as dropout, or outside of the job and give them to it as an input");
   default_generator() = Generator(start_);
   const Untraced untraced;
-  const Tensor base = ops::random_key(start_, device);
+  const Tensor base = ops::update::random_key(start_, device);
   if (passes::rebase_random_keys(graph, base, start_, blocks_) > 0) base_ = base;
 }
 

@@ -102,14 +102,14 @@ class TrainJob {
   template <class Model, class Loss>
   requires std::derived_from<Model, ModuleBase> && std::is_invocable_r_v<Tensor, const Loss&, Tensor, Tensor>
   TrainJob(const Model& model, Loss loss, Optimizer& optimizer, const TrainJobOptions& options = {})
-      : TrainJob(static_cast<const ModuleBase&>(model),
+      : TrainJob(static_cast<const ModuleBase&>(model), optimizer,
                  JobFunction([&model, loss = std::move(loss)](std::span<const Tensor> inputs) {
                    SINTER_CHECK(inputs.size() == 2, "[train_job] expected 2 inputs but got {}",
                                 inputs.size());
                    const Tensor output = model(inputs[0]);
                    return std::vector<Tensor>{loss(output, inputs[1]), output};
                  }),
-                 optimizer, options) {}
+                 options) {}
   /// The job calls the model for as long as it lives: a temporary one would be gone.
   template <class Model, class Loss>
   requires std::derived_from<Model, ModuleBase> &&

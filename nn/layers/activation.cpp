@@ -69,7 +69,7 @@ PReLU::PReLU(int64_t channels, const PReLUOptions& options) : layout_(options.la
 Tensor PReLU::forward(const Tensor& x) const {
   const int64_t channels = weight.shape()[0];
   if (channels > 1) check_channels("prelu", x, channels, layout_);
-  return ops::prelu(x, weight, layout_);
+  return ops::prelu(x, weight, {.layout = layout_});
 }
 
 }  // namespace sinter::nn

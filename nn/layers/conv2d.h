@@ -1,9 +1,9 @@
 // Two-dimensional convolution.
 #pragma once
 
+#include <sinter/core/base/size2d.h>
 #include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
-#include <sinter/nn/module/size2d.h>
 
 namespace sinter::nn {
 

@@ -78,7 +78,7 @@ Tensor ConvTranspose2d::forward(const Tensor& x) const {
                "[conv_transpose2d] a padding of {} leaves nothing of the output for an input of shape {}",
                to_string(padding), x.shape());
   // It is the gradient of the convolution that goes from its output to its input.
-  const Tensor y = ops::conv2d_grad_input(x, weight, {height, width},
+  const Tensor y = ops::vjp::conv2d_input(x, weight, {height, width},
                                           {.stride = stride,
                                            .padding = padding,
                                            .dilation = options_.dilation,

@@ -6,7 +6,7 @@
 namespace sinter::nn {
 namespace {
 
-ops::PoolOptions op_options(const Pool2dOptions& options) {
+ops::PoolAttributes op_options(const Pool2dOptions& options) {
   return {.kernel = options.kernel,
           .stride = options.stride.value_or(options.kernel),
           .padding = {options.padding.top, options.padding.left},
@@ -59,11 +59,11 @@ Tensor AvgPool2d::forward(const Tensor& x) const {
 }
 Tensor AdaptiveAvgPool2d::forward(const Tensor& x) const {
   check_batch("adaptive_avg_pool2d", x);
-  return ops::adaptive_avg_pool2d(x, output_, layout_);
+  return ops::adaptive_avg_pool2d(x, output_, {.layout = layout_});
 }
 Tensor GlobalAvgPool2d::forward(const Tensor& x) const {
   check_batch("global_avg_pool2d", x);
-  return ops::global_avg_pool2d(x, layout_);
+  return ops::global_avg_pool2d(x, {.layout = layout_});
 }
 
 }  // namespace sinter::nn

@@ -79,8 +79,8 @@ Tensor Pad2d::forward(const Tensor& x) const {
   const std::array<int64_t, 2> none{0, 0}, rows{padding_.top, padding_.bottom},
       columns{padding_.left, padding_.right};
   return options_.layout == Layout::kNHWC
-             ? ops::pad(x, {none, rows, columns, none}, options_.mode, options_.value)
-             : ops::pad(x, {none, none, rows, columns}, options_.mode, options_.value);
+             ? ops::pad(x, {none, rows, columns, none}, {.mode = options_.mode, .value = options_.value})
+             : ops::pad(x, {none, none, rows, columns}, {.mode = options_.mode, .value = options_.value});
 }
 
 ChangeLayout::ChangeLayout(Layout from, Layout to) : changes_(from != to), to_(to) {
@@ -95,7 +95,7 @@ Tensor ChangeLayout::forward(const Tensor& x) const {
 
 Tensor Flatten::forward(const Tensor& x) const {
   const bool is_channels_last = layout_ == Layout::kNHWC && x.rank() == 4;
-  return ops::flatten(is_channels_last ? ops::permute(x, {0, 3, 1, 2}) : x);
+  return ops::flatten(is_channels_last ? ops::permute(x, {0, 3, 1, 2}) : x, 1);
 }
 
 }  // namespace sinter::nn

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include <sinter/core/base/size2d.h>
 #include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
-#include <sinter/nn/module/size2d.h>
 #include <sinter/ops/pad/pad.h>
 
 namespace sinter::nn {

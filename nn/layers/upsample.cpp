@@ -24,8 +24,10 @@ Tensor Upsample::forward(const Tensor& x) const {
   };
   const Size2d size =
       options_.size.value_or(Size2d(scaled(x.shape()[height]), scaled(x.shape()[height + 1])));
-  return ops::upsample(
-      x, size, {.mode = options_.mode, .align_corners = options_.align_corners, .layout = options_.layout});
+  return ops::upsample(x, {.size = size,
+                           .mode = options_.mode,
+                           .align_corners = options_.align_corners,
+                           .layout = options_.layout});
 }
 
 }  // namespace sinter::nn

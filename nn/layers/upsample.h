@@ -3,9 +3,9 @@
 
 #include <optional>
 
+#include <sinter/core/base/size2d.h>
 #include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
-#include <sinter/nn/module/size2d.h>
 #include <sinter/ops/upsample/upsample.h>
 
 namespace sinter::nn {

@@ -70,7 +70,8 @@ Tensor NLLLoss::operator()(const Tensor& log_probabilities, const Tensor& target
   const Tensor classes = ops::where(ignored, 0.0, target);
   const Tensor terms = -ops::squeeze(ops::gather(values, axis, ops::unsqueeze(classes, axis)), axis);
   Tensor weights = ops::full(target.shape(), 1.0, values.dtype(), values.device());
-  if (weight.defined()) weights = ops::reshape(ops::take_rows(weight, classes), extents_of(target.shape()));
+  if (weight.defined())
+    weights = ops::reshape(ops::index_select(weight, 0, classes), extents_of(target.shape()));
   weights = ops::where(ignored, 0.0, weights);
   const Tensor weighted = ops::mul_no_nan(weights, terms);
   return reduction == Reduction::kMean ? ops::sum(weighted) / ops::sum(weights)

@@ -278,10 +278,10 @@ std::vector<Tensor> PartialFC::sample(const std::vector<std::vector<int64_t>>& b
       label = std::ranges::lower_bound(chosen_, label) - chosen_.begin();
     }
     indices_ = upload(chosen_, device);
-    ops::copy_(head_.weight.master(), ops::take_rows(table_, indices_));
+    ops::copy_(head_.weight.master(), ops::index_select(table_, 0, indices_));
     head_.weight.refresh_working();
     for (const Rows& rows : optimizer_rows(optimizer, false)) {
-      ops::copy_(rows.part, ops::take_rows(rows.table, indices_));
+      ops::copy_(rows.part, ops::index_select(rows.table, 0, indices_));
     }
   }
   ++steps_;
@@ -301,8 +301,9 @@ void PartialFC::update(const Optimizer& optimizer) {
   SINTER_CHECK(in_step_, "[partial_fc] no step has begun");
   const NoGrad no_grad;
   if (is_partial()) {
-    ops::put_rows_(table_, indices_, head_.weight.master());
-    for (const Rows& rows : optimizer_rows(optimizer, true)) ops::put_rows_(rows.table, indices_, rows.part);
+    ops::index_copy_(table_, 0, indices_, head_.weight.master());
+    for (const Rows& rows : optimizer_rows(optimizer, true))
+      ops::index_copy_(rows.table, 0, indices_, rows.part);
   }
   in_step_ = false;
 }

@@ -102,7 +102,7 @@ void TensorMean::add(const Tensor& value, double weight) {
   const NoGrad no_grad;
   if (!totals_.defined()) totals_ = ops::zeros({ops::kMeanTotals}, DType::kFloat64, value.device());
   if (totals_.device() != value.device()) totals_ = totals_.to(value.device());
-  ops::add_to_mean_(totals_, value, weight);
+  ops::update::add_to_mean_(totals_, value, weight);
 }
 
 TensorMean::Totals TensorMean::read() const {
@@ -147,7 +147,7 @@ void TopKAccuracy::add(const Tensor& logits, const Tensor& target) {
   const NoGrad no_grad;
   if (!counts_.defined()) counts_ = ops::zeros({largest_k_ + 1}, DType::kInt64, logits.device());
   if (counts_.device() != logits.device()) counts_ = counts_.to(logits.device());
-  ops::count_ranks_(counts_, logits, target);
+  ops::update::count_ranks_(counts_, logits, target);
 }
 
 std::vector<int64_t> TopKAccuracy::read() const {

@@ -71,7 +71,7 @@ class TensorMean {
   void load_state(const State& state);
 
  private:
-  Tensor totals_;  // as of ops::add_to_mean_; undefined before the first value
+  Tensor totals_;  // as of ops::update::add_to_mean_; undefined before the first value
 };
 
 /// Counts how often the right class is among the largest logits, on their device; adding does not wait for
@@ -96,7 +96,7 @@ class TopKAccuracy {
 
  private:
   int64_t largest_k_;
-  Tensor counts_;  // as of ops::count_ranks_; undefined before the first row
+  Tensor counts_;  // as of ops::update::count_ranks_; undefined before the first row
 };
 
 /// Counts which class is taken for which.

@@ -84,7 +84,7 @@ VerificationResult verify_pairs(std::span<const double> distances, std::span<con
   const auto n = static_cast<double>(parts);
   const double mean = sum / n;
   result.accuracy = mean;
-  result.deviation = std::sqrt(std::max(0.0, squares / n - mean * mean));
+  result.std = std::sqrt(std::max(0.0, squares / n - mean * mean));
   result.threshold = thresholds / n;
   return result;
 }

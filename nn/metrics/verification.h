@@ -20,7 +20,7 @@ struct VerificationFold {
 
 struct VerificationResult {
   double accuracy = 0.0;   ///< mean over the folds of the share of pairs that are told right
-  double deviation = 0.0;  ///< standard deviation over the folds
+  double std = 0.0;        ///< standard deviation over the folds
   double threshold = 0.0;  ///< mean over the folds of the best threshold on the other folds
   std::vector<VerificationFold> folds;
 };

@@ -12,8 +12,7 @@ namespace sinter::nn {
 namespace {
 
 Conv2d conv(int64_t in, int64_t out, int64_t kernel, int64_t stride, Layout layout) {
-  return Conv2d(in, out,
-                {.kernel = kernel, .stride = stride, .padding = kernel / 2, .bias = false, .layout = layout});
+  return Conv2d(in, out, kernel, {.stride = stride, .padding = kernel / 2, .bias = false, .layout = layout});
 }
 
 BatchNorm2d norm(int64_t channels, Layout layout) {

@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include <sinter/core/base/size2d.h>
 #include <sinter/nn/layers/activation.h>
 #include <sinter/nn/layers/conv2d.h>
 #include <sinter/nn/layers/linear.h>
@@ -15,7 +16,6 @@
 #include <sinter/nn/layers/simple.h>
 #include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
-#include <sinter/nn/module/size2d.h>
 
 namespace sinter::nn {
 

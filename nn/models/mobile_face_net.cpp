@@ -25,9 +25,8 @@ struct Filter {
 };
 
 Sequential make_chain(const Filter& filter, bool activated, Layout layout) {
-  Sequential chain(Conv2d(filter.in, filter.out,
-                          {.kernel = filter.kernel,
-                           .stride = filter.stride,
+  Sequential chain(Conv2d(filter.in, filter.out, filter.kernel,
+                          {.stride = filter.stride,
                            .padding = filter.same ? filter.kernel / 2 : 0,
                            .groups = filter.groups,
                            .bias = false,

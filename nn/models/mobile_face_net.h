@@ -9,10 +9,10 @@
 #include <cstdint>
 #include <vector>
 
+#include <sinter/core/base/size2d.h>
 #include <sinter/nn/layers/sequential.h>
 #include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
-#include <sinter/nn/module/size2d.h>
 
 namespace sinter::nn {
 

@@ -25,13 +25,8 @@ constexpr int64_t kBottleneckExpansion = 4;
 /// A convolution as all of these networks have them: no bias, output of the input's size divided by the
 /// stride.
 Conv2d conv(int64_t in, int64_t out, int64_t kernel, int64_t stride, Layout layout, int64_t groups = 1) {
-  return Conv2d(in, out,
-                {.kernel = kernel,
-                 .stride = stride,
-                 .padding = kernel / 2,
-                 .groups = groups,
-                 .bias = false,
-                 .layout = layout});
+  return Conv2d(in, out, kernel,
+                {.stride = stride, .padding = kernel / 2, .groups = groups, .bias = false, .layout = layout});
 }
 
 /// Every stride-th pixel, between zero channels.
@@ -41,8 +36,7 @@ class PaddingShortcut : public Module {
       : before_((out - in) / 2), after_(out - in - before_), stride_(stride), layout_(layout) {}
 
   Tensor forward(const Tensor& x) const override {
-    const Tensor subsampled =
-        ops::avg_pool2d(x, {.kernel = {1, 1}, .stride = {stride_, stride_}, .layout = layout_});
+    const Tensor subsampled = ops::avg_pool2d(x, {1, 1}, {.stride = {stride_, stride_}, .layout = layout_});
     std::vector<std::array<int64_t, 2>> padding(4, {0, 0});
     padding[layout_ == Layout::kNCHW ? 1 : 3] = {before_, after_};
     return ops::pad(subsampled, padding);
@@ -59,12 +53,12 @@ AnyModule shortcut(int64_t in, int64_t out, int64_t stride, const ResNetOptions&
   const BatchNorm2d norm(out, {.layout = options.layout});
   if (options.shortcut == Shortcut::kProjection)
     return Sequential(conv(in, out, 1, stride, options.layout), norm);
-  const AnyModule pool = stride == 1 ? AnyModule(Identity())
-                                     : AnyModule(AvgPool2d({.kernel = 2,
-                                                            .stride = stride,
-                                                            .layout = options.layout,
-                                                            .ceil_mode = true,
-                                                            .count_include_pad = false}));
+  const AnyModule pool =
+      stride == 1
+          ? AnyModule(Identity())
+          : AnyModule(AvgPool2d(
+                2,
+                {.stride = stride, .layout = options.layout, .ceil_mode = true, .count_include_pad = false}));
   return Sequential(pool, conv(in, out, 1, 1, options.layout), norm);
 }
 
@@ -245,11 +239,10 @@ Tensor ResNet::features(const Tensor& x) const {
   // Images of any floating-point dtype: those of a loader need not know what the model computes in.
   Tensor y = ops::relu(bn1(conv1(ops::cast(x, fc.weight.tensor().dtype()))));
   if (!options_.small_stem) {
-    y = ops::max_pool2d(y,
-                        {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}, .layout = options_.layout});
+    y = ops::max_pool2d(y, {3, 3}, {.stride = {2, 2}, .padding = {1, 1}, .layout = options_.layout});
   }
   for (const Sequential& stage : stages) y = stage(y);
-  return ops::global_avg_pool2d(y, options_.layout);
+  return ops::global_avg_pool2d(y, {.layout = options_.layout});
 }
 
 Tensor ResNet::forward(const Tensor& x) const {

@@ -30,7 +30,7 @@ SqueezeExcite::SqueezeExcite(int64_t channels, const SqueezeExciteOptions& optio
 Tensor SqueezeExcite::forward(const Tensor& x) const {
   check_batch("squeeze_excite", x);
   SINTER_CHECK(x.rank() == 4, "[squeeze_excite] expected images of rank 4 but got shape {}", x.shape());
-  const Tensor mean = ops::global_avg_pool2d(x, layout_);
+  const Tensor mean = ops::global_avg_pool2d(x, {.layout = layout_});
   const int64_t images = mean.size(0), channels = mean.size(1);
   std::vector<int64_t> pixel{images, 1, 1, 1};
   pixel[layout_ == Layout::kNHWC ? 3 : 1] = channels;

@@ -3,9 +3,9 @@
 
 #include <string>
 
+#include <sinter/core/base/size2d.h>
 #include <sinter/core/op/attributes.h>
 #include <sinter/core/tensor/tensor.h>
-#include <sinter/nn/module/size2d.h>
 
 namespace sinter::nn {
 

@@ -59,16 +59,16 @@ void Adam::set_beta1(double beta1) {
 }
 
 void Adam::update(std::span<Slot* const> slots, const UpdateOptions& options) {
-  ops::adamw_step(update_slots(slots), options.learning_rate,
-                  {.beta1 = options_.beta1,
-                   .beta2 = options_.beta2,
-                   .epsilon = options_.epsilon,
-                   .weight_decay = options.weight_decay,
-                   .decoupled = decoupled_,
-                   .amsgrad = options_.amsgrad,
-                   .maximize = options_.maximize,
-                   .moving_beta1 = has_moving()},
-                  options.gradient_factor);
+  ops::update::adamw_step(update_slots(slots), options.learning_rate,
+                          {.beta1 = options_.beta1,
+                           .beta2 = options_.beta2,
+                           .epsilon = options_.epsilon,
+                           .weight_decay = options.weight_decay,
+                           .decoupled = decoupled_,
+                           .amsgrad = options_.amsgrad,
+                           .maximize = options_.maximize,
+                           .moving_beta1 = has_moving()},
+                          options.gradient_factor);
 }
 
 }  // namespace sinter::nn

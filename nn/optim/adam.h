@@ -23,7 +23,7 @@ struct AdamWOptions {
   bool maximize = false;       ///< climb instead of descend
 };
 
-/// The same numbers as torch.optim.Adam; the formulas stand at ops::adamw_step.
+/// The same numbers as torch.optim.Adam; the formulas stand at ops::update::adamw_step.
 /// Source: D. Kingma, J. Ba, "Adam: a method for stochastic optimization", ICLR 2015.
 class Adam : public Optimizer {
  public:

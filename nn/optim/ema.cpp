@@ -59,7 +59,7 @@ void EMA::update() {
   if (options_.decay == 0.0) {  // whatever the averages hold
     for (const ops::UpdateSlot& slot : updates) ops::copy_(slot.parameter, slot.gradient);
   } else {
-    ops::sgd_step(updates, rate_, {.weight_decay = 1.0}, minus_one_);
+    ops::update::sgd_step(updates, rate_, {.weight_decay = 1.0}, minus_one_);
   }
   host_effect(slots_.back().average, [this] { ++updates_; });
 }
@@ -204,8 +204,8 @@ void Lookahead::update(double decay) {
     values.push_back({.parameter = value, .gradient = slot.average});
     averages.push_back({.parameter = slot.average, .gradient = value});
   }
-  ops::sgd_step(values, rate_, {.weight_decay = 1.0}, minus_one_);
-  ops::sgd_step(averages, one_, {.weight_decay = 1.0}, minus_one_);
+  ops::update::sgd_step(values, rate_, {.weight_decay = 1.0}, minus_one_);
+  ops::update::sgd_step(averages, one_, {.weight_decay = 1.0}, minus_one_);
   for (const Slot& slot : slots_) slot.variable.refresh_working();
 }
 

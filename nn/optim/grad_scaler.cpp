@@ -123,15 +123,16 @@ void GradScaler::step(Optimizer& optimizer, double learning_rate, const ScaledSt
   }
   optimizer.step_with(learning_rate, [&] {
     if (!differ) {
-      const Tensor factor = ops::loss_scale(norm, {scale_, counts_}, update);
+      const Tensor factor = ops::update::loss_scale(norm, {scale_, counts_}, update);
       return Optimizer::Factors{factor, factor};
     }
     // The sum is finite if both norms are. What takes the scale out, or is NaN, goes for all; the limit is
     // that of the clipped gradients without their scale.
     const Tensor unscale =
-        ops::loss_scale(ops::add(norm, norm_over_ranks(others, options)), {scale_, counts_}, update);
+        ops::update::loss_scale(ops::add(norm, norm_over_ranks(others, options)), {scale_, counts_}, update);
     const Tensor unscaled = ops::mul(norm, ops::cast(unscale, DType::kFloat64));
-    return Optimizer::Factors{ops::mul(unscale, ops::clip_factor(unscaled, options.max_grad_norm)), unscale};
+    return Optimizer::Factors{ops::mul(unscale, ops::update::clip_factor(unscaled, options.max_grad_norm)),
+                              unscale};
   });
 }
 

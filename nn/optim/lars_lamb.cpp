@@ -43,15 +43,16 @@ void LARS::set_momentum(double momentum) {
 void LARS::update(std::span<Slot* const> slots, const UpdateOptions& options) {
   std::vector<ops::UpdateSlot> updates = update_slots(slots);
   const std::span plain = split_plain(updates, options_.adapt_all);
-  ops::LarsOptions step{.momentum = options_.momentum,
-                        .weight_decay = options.weight_decay,
-                        .trust_coefficient = options_.trust_coefficient,
-                        .epsilon = options_.epsilon,
-                        .nesterov = options_.nesterov,
-                        .moving_momentum = has_moving()};
-  ops::lars_step({updates.data(), plain.data()}, options.learning_rate, step, options.gradient_factor);
+  ops::update::LARSStep step{.momentum = options_.momentum,
+                             .weight_decay = options.weight_decay,
+                             .trust_coefficient = options_.trust_coefficient,
+                             .epsilon = options_.epsilon,
+                             .nesterov = options_.nesterov,
+                             .moving_momentum = has_moving()};
+  ops::update::lars_step({updates.data(), plain.data()}, options.learning_rate, step,
+                         options.gradient_factor);
   step.adapts = false;
-  ops::lars_step(plain, options.learning_rate, step, options.gradient_factor);
+  ops::update::lars_step(plain, options.learning_rate, step, options.gradient_factor);
 }
 
 LAMB::LAMB(std::vector<Parameter> parameters, const LAMBOptions& options)
@@ -76,14 +77,15 @@ void LAMB::set_beta1(double beta1) {
 void LAMB::update(std::span<Slot* const> slots, const UpdateOptions& options) {
   std::vector<ops::UpdateSlot> updates = update_slots(slots);
   const std::span plain = split_plain(updates, options_.adapt_all);
-  ops::LambOptions step{.beta1 = options_.beta1,
-                        .beta2 = options_.beta2,
-                        .epsilon = options_.epsilon,
-                        .weight_decay = options.weight_decay,
-                        .moving_beta1 = has_moving()};
-  ops::lamb_step({updates.data(), plain.data()}, options.learning_rate, step, options.gradient_factor);
+  ops::update::LAMBStep step{.beta1 = options_.beta1,
+                             .beta2 = options_.beta2,
+                             .epsilon = options_.epsilon,
+                             .weight_decay = options.weight_decay,
+                             .moving_beta1 = has_moving()};
+  ops::update::lamb_step({updates.data(), plain.data()}, options.learning_rate, step,
+                         options.gradient_factor);
   step.adapts = false;
-  ops::lamb_step(plain, options.learning_rate, step, options.gradient_factor);
+  ops::update::lamb_step(plain, options.learning_rate, step, options.gradient_factor);
 }
 
 }  // namespace sinter::nn

@@ -18,9 +18,9 @@ struct LARSOptions {
 /// Layer-wise adaptive rate scaling: each parameter's gradient, with its weight decay, is multiplied by a
 /// trust ratio, trust_coefficient * |parameter| / (|gradient| + weight_decay * |parameter| + epsilon), before
 /// SGD with momentum takes it; 1 where a norm is 0 and for norms and biases. The formulas stand at
-/// ops::lars_step. Give it parameter_groups() without decay_vectors, so that norms and biases have no weight
-/// decay either. Source: Y. You, I. Gitman, B. Ginsburg, "Large batch training of convolutional networks",
-/// 2017.
+/// ops::update::lars_step. Give it parameter_groups() without decay_vectors, so that norms and biases have no
+/// weight decay either. Source: Y. You, I. Gitman, B. Ginsburg, "Large batch training of convolutional
+/// networks", 2017.
 class LARS : public Optimizer {
  public:
   explicit LARS(std::vector<Parameter> parameters, const LARSOptions& options = {});
@@ -48,9 +48,9 @@ struct LAMBOptions {
 
 /// Layer-wise adaptive moments: Adam's bias-corrected direction plus weight decay, brought to the norm of the
 /// parameter by the trust ratio |parameter| / |direction|; 1 where a norm is 0 and for norms and biases. The
-/// formulas stand at ops::lamb_step. Give it parameter_groups() without decay_vectors, so that norms and
-/// biases have no weight decay either. Source: Y. You et al., "Large batch optimization for deep learning:
-/// training BERT in 76 minutes", ICLR 2020.
+/// formulas stand at ops::update::lamb_step. Give it parameter_groups() without decay_vectors, so that norms
+/// and biases have no weight decay either. Source: Y. You et al., "Large batch optimization for deep
+/// learning: training BERT in 76 minutes", ICLR 2020.
 class LAMB : public Optimizer {
  public:
   explicit LAMB(std::vector<Parameter> parameters, const LAMBOptions& options = {});

@@ -272,7 +272,7 @@ void Optimizer::step_with(double learning_rate, const std::function<Factors()>& 
     for (const auto& [name, tensor] : this->tensors()) tracer->keep(tensor, name);
   }
   const Factors factors = make_factors();
-  ops::advance_steps(counts_, mask_tensor_, factors.clipped);
+  ops::update::advance_steps(counts_, mask_tensor_, factors.clipped);
   for (auto& [slots, options, clip] : updates) {
     options.gradient_factor = clip ? factors.clipped : factors.others;
     update(slots, options);
@@ -373,13 +373,13 @@ Tensor grad_norm(const std::vector<Parameter>& parameters) {
     if (Tensor grad = parameter.grad(); grad.defined()) gradients.push_back(std::move(grad));
   }
   SINTER_CHECK(!gradients.empty(), "[grad_norm] none of the {} parameters has a gradient", parameters.size());
-  return ops::grad_norm(gradients);
+  return ops::update::grad_norm(gradients);
 }
 
 ClippedGradients clip_grad_norm(const std::vector<Parameter>& parameters, double max_norm) {
   SINTER_CHECK(max_norm > 0.0, "[clip_grad_norm] expected a norm > 0 but got {}", max_norm);
   const Tensor norm = grad_norm(parameters);
-  return {norm, ops::clip_factor(norm, max_norm)};
+  return {norm, ops::update::clip_factor(norm, max_norm)};
 }
 
 }  // namespace sinter::nn

@@ -31,14 +31,14 @@ void RMSprop::update(std::span<Slot* const> slots, const UpdateOptions& options)
   if (!options_.centered) {
     for (ops::UpdateSlot& update : updates) std::swap(update.buffers[1], update.buffers[2]);  // the momentum
   }
-  ops::rmsprop_step(updates, options.learning_rate,
-                    {.alpha = options_.alpha,
-                     .epsilon = options_.epsilon,
-                     .momentum = options_.momentum,
-                     .weight_decay = options.weight_decay,
-                     .centered = options_.centered,
-                     .maximize = options_.maximize},
-                    options.gradient_factor);
+  ops::update::rmsprop_step(updates, options.learning_rate,
+                            {.alpha = options_.alpha,
+                             .epsilon = options_.epsilon,
+                             .momentum = options_.momentum,
+                             .weight_decay = options.weight_decay,
+                             .centered = options_.centered,
+                             .maximize = options_.maximize},
+                            options.gradient_factor);
 }
 
 }  // namespace sinter::nn

@@ -14,7 +14,7 @@ struct RMSpropOptions {
   bool maximize = false;      ///< climb instead of descend
 };
 
-/// The same numbers as torch.optim.RMSprop; the formulas and sources stand at ops::rmsprop_step.
+/// The same numbers as torch.optim.RMSprop; the formulas and sources stand at ops::update::rmsprop_step.
 class RMSprop : public Optimizer {
  public:
   explicit RMSprop(std::vector<Parameter> parameters, const RMSpropOptions& options = {});

@@ -38,14 +38,14 @@ void SGD::set_momentum(double momentum) {
 }
 
 void SGD::update(std::span<Slot* const> slots, const UpdateOptions& options) {
-  ops::sgd_step(update_slots(slots), options.learning_rate,
-                {.momentum = options_.momentum,
-                 .dampening = options_.dampening,
-                 .weight_decay = options.weight_decay,
-                 .nesterov = options_.nesterov,
-                 .maximize = options_.maximize,
-                 .moving_momentum = has_moving()},
-                options.gradient_factor);
+  ops::update::sgd_step(update_slots(slots), options.learning_rate,
+                        {.momentum = options_.momentum,
+                         .dampening = options_.dampening,
+                         .weight_decay = options.weight_decay,
+                         .nesterov = options_.nesterov,
+                         .maximize = options_.maximize,
+                         .moving_momentum = has_moving()},
+                        options.gradient_factor);
 }
 
 }  // namespace sinter::nn

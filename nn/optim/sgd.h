@@ -13,7 +13,7 @@ struct SGDOptions {
   bool maximize = false;      ///< climb instead of descend
 };
 
-/// The same numbers as torch.optim.SGD; the formulas stand at ops::sgd_step.
+/// The same numbers as torch.optim.SGD; the formulas stand at ops::update::sgd_step.
 /// Source of the Nesterov form: I. Sutskever et al., "On the importance of initialization and momentum", ICML
 /// 2013.
 class SGD : public Optimizer {

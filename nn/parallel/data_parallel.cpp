@@ -29,8 +29,9 @@ void reduce(const std::vector<Tensor>& leaves, const Communicator& ranks) {
     gradients.push_back(leaf.grad());
     counts.push_back(leaf.numel());
   }
-  const Tensor sums = ops::end_all_reduce(ops::begin_all_reduce(gradients, ranks), gradients, ranks);
-  const std::vector<int64_t> places = ops::bucket_places(counts);
+  const Tensor sums =
+      ops::update::end_all_reduce(ops::update::begin_all_reduce(gradients, ranks), gradients, ranks);
+  const std::vector<int64_t> places = ops::update::bucket_places(counts);
   for (size_t i = 0; i < leaves.size(); ++i) {
     const Shape shape = gradients[i].shape();
     const Tensor part = ops::slice(sums, 0, places[i], places[i] + counts[i]);
@@ -156,7 +157,7 @@ Tensor all_reduce(const Tensor& x, const Communicator& ranks) {
   if (ranks.size() == 1) return x;
   const NoGrad no_grad;
   const std::vector<Tensor> one = {x};
-  const Tensor sums = ops::end_all_reduce(ops::begin_all_reduce(one, ranks), one, ranks);
+  const Tensor sums = ops::update::end_all_reduce(ops::update::begin_all_reduce(one, ranks), one, ranks);
   const Shape shape = x.shape();
   return ops::reshape(ops::slice(sums, 0, 0, x.numel()), std::vector<int64_t>(shape.begin(), shape.end()));
 }

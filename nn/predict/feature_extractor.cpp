@@ -88,7 +88,7 @@ const LayerOutput& find_layer(const std::vector<LayerOutput>& outputs, const std
 /// Maps as their means, in float32: (N, D).
 Tensor as_rows(const Tensor& output, Layout layout) {
   const Tensor wide = ops::cast(output, DType::kFloat32);
-  return wide.rank() == 4 ? ops::global_avg_pool2d(wide, layout) : ops::flatten(wide, 1);
+  return wide.rank() == 4 ? ops::global_avg_pool2d(wide, {.layout = layout}) : ops::flatten(wide, 1);
 }
 
 int64_t row_length(const Shape& shape, Layout layout) {

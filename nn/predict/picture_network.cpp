@@ -87,10 +87,10 @@ Tensor mirrored(const Tensor& images, Layout layout) {
                                       {.dtype = DType::kInt64, .device = images.device()});
   if (is_last) {
     const Tensor columns = ops::permute(images, {2, 0, 1, 3});
-    return ops::permute(ops::take_rows(columns, order), {1, 2, 0, 3});
+    return ops::permute(ops::index_select(columns, 0, order), {1, 2, 0, 3});
   }
   const Tensor columns = ops::permute(images, {3, 0, 1, 2});
-  return ops::permute(ops::take_rows(columns, order), {1, 2, 3, 0});
+  return ops::permute(ops::index_select(columns, 0, order), {1, 2, 3, 0});
 }
 
 /// The least power of two that is at least `rows`, but no more than a batch: programs are made for few sizes.

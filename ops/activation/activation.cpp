@@ -36,7 +36,7 @@ Tensor Gelu<double>::second(const Tensor& x, const Tensor& dy) const {
 }
 template <>
 Tensor Hardswish<double>::second(const Tensor& x, const Tensor& dy) const {
-  return affine(clip_grad(x, dy, -3.0, 3.0), 1.0 / 3.0, 0.0);
+  return affine(vjp::clip(dy, x, -3.0, 3.0), 1.0 / 3.0, 0.0);
 }
 template <>
 Tensor Softplus<double>::second(const Tensor& x, const Tensor& dy) const {
@@ -45,7 +45,7 @@ Tensor Softplus<double>::second(const Tensor& x, const Tensor& dy) const {
 // The derivative where x <= 0; beyond it both terms are dy.
 template <>
 Tensor Elu<double>::second(const Tensor& x, const Tensor& dy) const {
-  return sub(call_elementwise_grad(*this, {x, dy}), relu_grad(x, dy));
+  return sub(call_elementwise_grad(*this, {x, dy}), vjp::relu(dy, x));
 }
 // With t = tanh(softplus(x)) and s = sigmoid(x): (1 - t^2) s (2 + x (1 - s (1 + 2 t))).
 template <>
@@ -60,7 +60,7 @@ Tensor Mish<double>::second(const Tensor& x, const Tensor& dy) const {
 Tensor relu(const Tensor& x) {
   return call_elementwise(Relu<double>(), x);
 }
-Tensor relu_grad(const Tensor& y, const Tensor& dy) {
+Tensor vjp::relu(const Tensor& dy, const Tensor& y) {
   return call_elementwise_grad(Relu<double>(), {y, dy});
 }
 Tensor sigmoid(const Tensor& x) {

@@ -1,5 +1,5 @@
-// Activation functions, element by element. All keep the shape and the dtype and take the floating-point
-// dtypes; the 16-bit types compute in float32 and round once.
+// fused::Activation functions, element by element. All keep the shape and the dtype and take the
+// floating-point dtypes; the 16-bit types compute in float32 and round once.
 #pragma once
 
 #include <sinter/core/tensor/tensor.h>
@@ -10,9 +10,11 @@ namespace sinter::ops {
 /// improve restricted Boltzmann machines", ICML 2010.
 Tensor relu(const Tensor& x);
 
+namespace vjp {
 /// The gradient of relu: 0 where y <= 0, else dy, also where y is NaN. Reads relu's output, so that its input
 /// can be freed.
-Tensor relu_grad(const Tensor& y, const Tensor& dy);
+Tensor relu(const Tensor& dy, const Tensor& y);
+}  // namespace vjp
 
 /// 1 / (1 + exp(-x)).
 Tensor sigmoid(const Tensor& x);

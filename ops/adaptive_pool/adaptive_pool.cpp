@@ -39,12 +39,12 @@ std::array<int64_t, 2> size_of_input(const GradientContext& context, Layout layo
 
 std::vector<Tensor> adaptive_avg_pool_gradient(const GradientContext& context) {
   const Layout layout = context.attributes<AdaptivePoolAttributes>().layout;
-  return {adaptive_avg_pool2d_grad(context.grad(), size_of_input(context, layout), layout)};
+  return {vjp::adaptive_avg_pool2d(context.grad(), size_of_input(context, layout), layout)};
 }
 
 std::vector<Tensor> adaptive_avg_pool_grad_gradient(const GradientContext& context) {
   const Layout layout = context.attributes<AdaptivePoolAttributes>().layout;
-  return {adaptive_avg_pool2d(context.grad(), size_of_input(context, layout), layout)};
+  return {adaptive_avg_pool2d(context.grad(), size_of_input(context, layout), {.layout = layout})};
 }
 
 }  // namespace
@@ -55,18 +55,18 @@ Tensor adaptive_avg_pool2d(const Tensor& x, std::array<int64_t, 2> size, Layout 
     const int axis = height_axis(layout);
     const int64_t height = x.size(axis), width = x.size(axis + 1);
     if (size == (std::array<int64_t, 2>{1, 1}) && height >= 1 && width >= 1) {
-      return reshape(global_avg_pool2d(x, layout), layout == Layout::kNCHW
-                                                       ? std::vector<int64_t>{x.size(0), x.size(1), 1, 1}
-                                                       : std::vector<int64_t>{x.size(0), 1, 1, x.size(3)});
+      return reshape(global_avg_pool2d(x, {.layout = layout}),
+                     layout == Layout::kNCHW ? std::vector<int64_t>{x.size(0), x.size(1), 1, 1}
+                                             : std::vector<int64_t>{x.size(0), 1, 1, x.size(3)});
     }
     if (height >= size[0] && width >= size[1] && height % size[0] == 0 && width % size[1] == 0) {
-      return avg_pool2d(x, {.kernel = {height / size[0], width / size[1]}, .layout = layout});
+      return avg_pool2d(x, {height / size[0], width / size[1]}, {.layout = layout});
     }
   }
   return call_single(op, {x}, AdaptivePoolAttributes{size, layout});
 }
 
-Tensor adaptive_avg_pool2d_grad(const Tensor& dy, std::array<int64_t, 2> size, Layout layout) {
+Tensor vjp::adaptive_avg_pool2d(const Tensor& dy, std::array<int64_t, 2> size, Layout layout) {
   static const Op& op = builtin("adaptive_avg_pool2d_grad");
   return call_single(op, {dy}, AdaptivePoolAttributes{size, layout});
 }

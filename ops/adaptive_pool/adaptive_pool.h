@@ -30,8 +30,10 @@ struct AdaptivePoolAttributes {
 /// compute in float32. Throws InvalidArgument for an empty image, or sizes outside [1, 2^30].
 Tensor adaptive_avg_pool2d(const Tensor& x, std::array<int64_t, 2> size, Layout layout = Layout::kNCHW);
 
+namespace vjp {
 /// The gradient of adaptive_avg_pool2d for images of `size`: every pixel of dx adds up its shares of the
 /// windows that hold it, in a fixed order. Differentiable.
-Tensor adaptive_avg_pool2d_grad(const Tensor& dy, std::array<int64_t, 2> size, Layout layout = Layout::kNCHW);
+Tensor adaptive_avg_pool2d(const Tensor& dy, std::array<int64_t, 2> size, Layout layout = Layout::kNCHW);
+}  // namespace vjp
 
 }  // namespace sinter::ops

@@ -20,7 +20,7 @@ std::vector<TensorSpec> infer_advance_steps(const InferContext& context) {
 
 }  // namespace
 
-void advance_steps(const Tensor& counts, const Tensor& mask, const Tensor& gradient_factor) {
+void update::advance_steps(const Tensor& counts, const Tensor& mask, const Tensor& gradient_factor) {
   static const Op& op = builtin("advance_steps");
   call(op, {counts, mask, gradient_factor});
 }

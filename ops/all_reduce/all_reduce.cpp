@@ -18,7 +18,8 @@ TensorSpec bucket_spec(const InferContext& context, size_t first) {
     context.expect_same_dtype(i, first);
     counts.push_back(context.shape(i).numel());
   }
-  return {Shape{bucket_places(counts).back()}, context.input(first).dtype, context.input(first).device};
+  return {Shape{update::bucket_places(counts).back()}, context.input(first).dtype,
+          context.input(first).device};
 }
 
 std::vector<TensorSpec> infer_begin(const InferContext& context) {
@@ -35,7 +36,7 @@ std::vector<TensorSpec> infer_end(const InferContext& context) {
 
 }  // namespace
 
-std::vector<int64_t> bucket_places(std::span<const int64_t> counts) {
+std::vector<int64_t> update::bucket_places(std::span<const int64_t> counts) {
   std::vector<int64_t> places = {0};
   for (const int64_t count : counts) {
     const int64_t end = checked_add("all_reduce", places.back(), count);
@@ -57,14 +58,15 @@ Tensor bucketed_all_reduce(const Tensor& x, const Communicator& communicator) {
   return call_single(op, {x}, AllReduceAttributes{communicator.id(), /*bucketed=*/true});
 }
 
-Tensor begin_all_reduce(std::span<const Tensor> tensors, const Communicator& communicator) {
+Tensor update::begin_all_reduce(std::span<const Tensor> tensors, const Communicator& communicator) {
   static const Op& op = builtin("begin_all_reduce");
   SINTER_CHECK(!tensors.empty(), "[begin_all_reduce] expected at least one tensor but got none");
   const NoGrad no_grad;
   return std::move(call(op, tensors, AllReduceAttributes{communicator.id()}).front());
 }
 
-Tensor end_all_reduce(const Tensor& sums, std::span<const Tensor> tensors, const Communicator& communicator) {
+Tensor update::end_all_reduce(const Tensor& sums, std::span<const Tensor> tensors,
+                              const Communicator& communicator) {
   static const Op& op = builtin("end_all_reduce");
   std::vector<Tensor> inputs = {sums};
   inputs.insert(inputs.end(), tensors.begin(), tensors.end());

@@ -31,6 +31,8 @@ Tensor bucketed_all_reduce(const Tensor& x, const Communicator& communicator);
 
 /// Elements between the beginnings of tensors that share a bucket: their vectors stay aligned.
 constexpr int64_t kBucketAlignment = 64;
+
+namespace update {
 /// Where each of so many elements begins in a bucket; the bucket's own size is the last.
 std::vector<int64_t> bucket_places(std::span<const int64_t> counts);
 
@@ -39,5 +41,6 @@ std::vector<int64_t> bucket_places(std::span<const int64_t> counts);
 /// before end_all_reduce() with the same tensors, which must live until then.
 Tensor begin_all_reduce(std::span<const Tensor> tensors, const Communicator& communicator);
 Tensor end_all_reduce(const Tensor& sums, std::span<const Tensor> tensors, const Communicator& communicator);
+}  // namespace update
 
 }  // namespace sinter::ops

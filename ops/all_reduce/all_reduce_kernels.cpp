@@ -53,7 +53,7 @@ void run_end(const KernelContext& context) {
 void begin_bucket(const KernelContext& context, PackBucket pack) {
   std::vector<int64_t> counts;
   for (size_t i = 0; i < context.input_count(); ++i) counts.push_back(context.input(i).numel());
-  const std::vector<int64_t> places = bucket_places(counts);
+  const std::vector<int64_t> places = update::bucket_places(counts);
   std::vector<Communicator::Part> parts;
   for (size_t i = 0; i < counts.size(); ++i) parts.push_back({context.input(i).data, places[i], counts[i]});
   const TensorView& sums = context.output(0);

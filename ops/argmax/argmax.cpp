@@ -40,7 +40,7 @@ Tensor reversed(const Tensor& x) {
 }  // namespace
 
 Tensor argmin(const Tensor& x, int64_t axis, bool keep_dims) {
-  return argmax(reversed(x), axis, keep_dims);
+  return argmax(reversed(x), axis, {.keep_dims = keep_dims});
 }
 
 Tensor argmin(const Tensor& x) {

@@ -37,18 +37,19 @@ std::vector<Tensor> composed_gradient(const GradientContext& context) {
   const DType dtype = accumulate_dtype(given.dtype);
   const Tensor x = cast(context.input(0), dtype), dy = cast(context.grad(), dtype), weight = context.input(1);
   // Else they are constants.
-  Tensor mean_of = options.training ? mean(x, axes, true) : reshape(context.output(1).detach(), beside);
+  Tensor mean_of =
+      options.training ? mean(x, axes, {.keep_dims = true}) : reshape(context.output(1).detach(), beside);
   const Tensor centred = sub(x, mean_of);
-  const Tensor inv_std = options.training
-                             ? rsqrt(affine(mean(square(centred), axes, true), 1.0, options.epsilon))
-                             : reshape(context.output(2).detach(), beside);
+  const Tensor inv_std =
+      options.training ? rsqrt(affine(mean(square(centred), axes, {.keep_dims = true}), 1.0, options.epsilon))
+                       : reshape(context.output(2).detach(), beside);
   const Tensor normalized = mul(centred, inv_std);
   std::vector<Tensor> gradients(5);
   if (context.needs(0)) {
     Tensor scaled = weight.defined() ? mul(dy, cast(reshape(weight, beside), dtype)) : dy;
     if (options.training) {
-      const Tensor along = mul(normalized, mean(mul(scaled, normalized), axes, true));
-      scaled = sub(sub(scaled, mean(scaled, axes, true)), along);
+      const Tensor along = mul(normalized, mean(mul(scaled, normalized), axes, {.keep_dims = true}));
+      scaled = sub(sub(scaled, mean(scaled, axes, {.keep_dims = true})), along);
     }
     gradients[0] = cast(mul(scaled, inv_std), given.dtype);
   }
@@ -66,7 +67,7 @@ std::vector<Tensor> batch_norm_gradient(const GradientContext& context) {
   const BatchNormGradOptions grad_options{.training = options.training,
                                           .parameter_grads = context.needs(1) || context.needs(2),
                                           .layout = options.layout};
-  BatchNormGrads grads = batch_norm_grad(context.input(0), context.grad(), context.input(1),
+  BatchNormGrads grads = vjp::batch_norm(context.grad(), context.input(0), context.input(1),
                                          context.output(1), context.output(2), grad_options);
   if (!context.needs(1)) grads.dweight = {};
   if (!context.needs(2)) grads.dbias = {};
@@ -76,10 +77,10 @@ std::vector<Tensor> batch_norm_gradient(const GradientContext& context) {
 /// The same result from the statistics that were used.
 Tensor compute_again(const FoundCall& call, const std::vector<Tensor>& outputs) {
   const Layout layout = call.attributes.as<BatchNormOptions>().layout;
-  return batch_norm_act(
+  return fused::batch_norm_act(
       call.inputs[0],
-      {.weight = call.inputs[1], .bias = call.inputs[2], .mean = outputs[1], .inv_std = outputs[2]},
-      {.training = false, .layout = layout, .activation = Activation::kNone});
+      {.weight = call.inputs[1], .bias = call.inputs[2], .mean = outputs[1], .inv_std = outputs[2]}, {}, {},
+      {}, {.training = false, .layout = layout, .activation = fused::Activation::kNone});
 }
 
 std::vector<TensorSpec> infer_batch_norm_grad(const InferContext& context) {
@@ -102,7 +103,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, con
   return call_single(op, {x, weight, bias, running_mean, running_var}, options);
 }
 
-BatchNormGrads batch_norm_grad(const Tensor& x, const Tensor& dy, const Tensor& weight, const Tensor& mean,
+BatchNormGrads vjp::batch_norm(const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& mean,
                                const Tensor& inv_std, const BatchNormGradOptions& options) {
   static const Op& op = builtin("batch_norm_grad");
   const std::vector<Tensor> grads = call(op, {x, dy, weight, mean, inv_std}, options);

@@ -58,9 +58,11 @@ struct BatchNormGrads {
   Tensor dweight, dbias;  ///< (C), in the dtype of mean; undefined without parameter_grads
 };
 
+namespace vjp {
 /// The gradient of batch_norm. `mean` and `inv_std` are its second and third output; weight may be undefined.
-BatchNormGrads batch_norm_grad(const Tensor& x, const Tensor& dy, const Tensor& weight, const Tensor& mean,
-                               const Tensor& inv_std, const BatchNormGradOptions& options = {});
+BatchNormGrads batch_norm(const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& mean,
+                          const Tensor& inv_std, const BatchNormGradOptions& options = {});
+}  // namespace vjp
 
 // ---- with what follows it
 
@@ -81,7 +83,7 @@ struct BatchNormActOptions {
   /// Normalise with the batch's statistics; else with the running ones, or with given ones, as constants.
   bool training = true;
   Layout layout = Layout::kNCHW;
-  Activation activation = Activation::kRelu;
+  fused::Activation activation = fused::Activation::kRelu;
   bool normalize_addend = false;  ///< the addend is normalised too, with its own parameters
   /// Give the mask that the gradient needs if there is an activation; batch_norm_act() does without where no
   /// gradient is recorded.
@@ -106,7 +108,7 @@ struct BatchNormActOptions {
 
 /// What belongs to one normalisation, per channel. All of it may be undefined, but without training there are
 /// running statistics or given ones.
-struct NormParameters {
+struct NormTensors {
   Tensor weight = {}, bias = {};               ///< (C): 1 and 0 if undefined
   Tensor running_mean = {}, running_var = {};  ///< (C): moved in place in training; both or neither
   /// (2, C): the sums of the elements and of their squares, where whatever computed the tensor has summed
@@ -121,11 +123,12 @@ struct NormParameters {
   Tensor share = {};
 };
 
+namespace fused {
 /// y = act(norm(x) + addend), or act(norm(x) + norm(addend)) with normalize_addend; norm as in batch_norm,
 /// act the identity, ReLU, or PReLU with the slope `alpha`.
 ///
 /// x: (N, C), (N, C, H, W), or (N, H, W, C) under kNHWC; floating-point dtypes. addend: as x, or undefined.
-/// alpha: (1) or (C), with kPRelu only. The dtype of alpha and of everything in NormParameters is x's, or
+/// alpha: (1) or (C), with kPRelu only. The dtype of alpha and of everything in NormTensors is x's, or
 /// float32 if x is float16 or bfloat16. Both normalisations share epsilon and momentum.
 ///
 /// Statistics are computed as in batch_norm, or taken from `sums`: then the variance is sums[1] / n -
@@ -143,9 +146,10 @@ struct NormParameters {
 ///
 /// Throws InvalidArgument for other shapes and dtypes, and in training for one value per channel; Unsupported
 /// for calls that the backend cannot run.
-Tensor batch_norm_act(const Tensor& x, const NormParameters& norm = {},
-                      const BatchNormActOptions& options = {}, const Tensor& alpha = {},
-                      const Tensor& addend = {}, const NormParameters& addend_norm = {});
+Tensor batch_norm_act(const Tensor& x, const NormTensors& norm = {}, const Tensor& addend = {},
+                      const NormTensors& addend_norm = {}, const Tensor& alpha = {},
+                      const BatchNormActOptions& options = {});
+}  // namespace fused
 
 /// BatchNormActOptions::reserve_bytes of a call: the size of cuDNN's reserve space, which cuDNN's version
 /// decides; 0 under kSinter. For whoever calls the op without batch_norm_act(). `inputs`: the specs of all
@@ -158,7 +162,7 @@ struct BatchNormActGradOptions {
   bool parameter_grads = true;  ///< false: only those of x and the addend are computed
   bool addend_grad = false;     ///< the addend's gradient is computed
   Layout layout = Layout::kNCHW;
-  Activation activation = Activation::kRelu;
+  fused::Activation activation = fused::Activation::kRelu;
   bool normalize_addend = false;
   NormBackend backend = NormBackend::kSinter;  ///< that of the forward call
   double epsilon = 1e-5;                       ///< likewise; for kCudnn
@@ -188,14 +192,16 @@ struct BatchNormActGrads {
   Tensor daddend_weight, daddend_bias;  ///< (C)
 };
 
+namespace vjp {
 /// The gradient of batch_norm_act from that of y, which is `dy`, or dy + dy2 where y had two users: their
 /// sum is taken on the way. `mask` is the op's, undefined without an activation. The addend is read if it is
 /// normalised, or under PReLU, where its gradient needs it; without normalize_addend its gradient is written
 /// once, in the pass over dy that sums up the parameters' gradients. The bias is read under PReLU only, and
 /// by kCudnn.
-BatchNormActGrads batch_norm_act_grad(const Tensor& x, const NormState& norm, const Tensor& dy,
-                                      const Tensor& dy2 = {}, const Tensor& mask = {},
-                                      const BatchNormActGradOptions& options = {}, const Tensor& alpha = {},
-                                      const Tensor& addend = {}, const NormState& addend_norm = {});
+BatchNormActGrads batch_norm_act(const Tensor& dy, const Tensor& dy2, const Tensor& x, const NormState& norm,
+                                 const Tensor& addend = {}, const NormState& addend_norm = {},
+                                 const Tensor& alpha = {}, const Tensor& mask = {},
+                                 const BatchNormActGradOptions& options = {});
+}  // namespace vjp
 
 }  // namespace sinter::ops

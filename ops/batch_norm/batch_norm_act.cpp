@@ -19,8 +19,8 @@ void check_image(const InferContext& context, size_t i) {
 }
 
 /// alpha is there if and only if the activation has one.
-void check_alpha(const InferContext& context, size_t i, Activation activation, int64_t channels) {
-  const bool wanted = activation == Activation::kPRelu;
+void check_alpha(const InferContext& context, size_t i, fused::Activation activation, int64_t channels) {
+  const bool wanted = activation == fused::Activation::kPRelu;
   SINTER_CHECK(context.has(i) == wanted, "[{}] expected alpha {} activation {} but got {}", context.tag(),
                wanted ? "with" : "only with prelu, not with", to_string(activation),
                context.has(i) ? "one" : "none");
@@ -84,7 +84,7 @@ std::vector<TensorSpec> infer_batch_norm_act(const InferContext& context) {
                "[{}] expected reserve_bytes of 0 or, with cudnn, more but got {} with {}", context.tag(),
                options.reserve_bytes, to_string(options.backend));
   const TensorSpec statistic{Shape{given ? 0 : channels}, accumulate_dtype(x.dtype), x.device};
-  const bool masked = (options.activation != Activation::kNone && options.save_mask) || on_cudnn;
+  const bool masked = (options.activation != fused::Activation::kNone && options.save_mask) || on_cudnn;
   const int64_t bytes = on_cudnn ? options.reserve_bytes : masked ? mask_bytes(x.shape.numel()) : 0;
   const TensorSpec mask{Shape{bytes}, DType::kUInt8, x.device};
   if (options.normalize_addend && !given) return {x, statistic, statistic, mask, statistic, statistic};
@@ -103,7 +103,7 @@ std::vector<TensorSpec> infer_batch_norm_act_grad(const InferContext& context) {
   for (size_t i = In::kWeight; i <= In::kInvStd; ++i) expect_channel_vector(context, i, channels);
   check_alpha(context, In::kAlpha, options.activation, channels);
   check_image(context, In::kAddend);
-  const bool masked = options.activation != Activation::kNone;
+  const bool masked = options.activation != fused::Activation::kNone;
   SINTER_CHECK(context.has(In::kMask) == masked, "[{}] expected {} mask with activation {}", context.tag(),
                masked ? "a" : "no", to_string(options.activation));
   if (masked) {
@@ -111,8 +111,9 @@ std::vector<TensorSpec> infer_batch_norm_act_grad(const InferContext& context) {
     if (options.backend == NormBackend::kSinter)
       context.expect_shape(In::kMask, Shape{mask_bytes(x.shape.numel())});
   }
-  SINTER_CHECK(!options.addend_grad || options.activation != Activation::kPRelu || context.has(In::kAddend),
-               "[{}] expected the addend beside its gradient with prelu but got none", context.tag());
+  SINTER_CHECK(
+      !options.addend_grad || options.activation != fused::Activation::kPRelu || context.has(In::kAddend),
+      "[{}] expected the addend beside its gradient with prelu but got none", context.tag());
   if (options.normalize_addend) {
     SINTER_CHECK(context.has(In::kAddend) && context.has(In::kAddendMean) && context.has(In::kAddendInvStd),
                  "[{}] expected the normalized addend with its mean and inv_std", context.tag());
@@ -122,7 +123,7 @@ std::vector<TensorSpec> infer_batch_norm_act_grad(const InferContext& context) {
   const TensorSpec none{Shape{0}, x.dtype, x.device};
   const TensorSpec no_statistic{Shape{0}, accumulate_dtype(x.dtype), x.device};
   const TensorSpec parameter = options.parameter_grads ? context.input(In::kMean) : no_statistic;
-  const TensorSpec alpha = options.parameter_grads && options.activation == Activation::kPRelu
+  const TensorSpec alpha = options.parameter_grads && options.activation == fused::Activation::kPRelu
                                ? context.input(In::kAlpha)
                                : no_statistic;
   const TensorSpec addend_parameter = options.normalize_addend ? parameter : no_statistic;
@@ -135,19 +136,19 @@ Tensor compute_again(const FoundCall& call, const std::vector<Tensor>& outputs) 
   const auto input = [&](size_t i) { return i < call.inputs.size() ? call.inputs[i] : Tensor(); };
   const auto known = [&](const NormActPlaces& at) {
     const bool given = input(at.mean).defined();
-    return NormParameters{.weight = input(at.weight),
-                          .bias = input(at.weight + 1),
-                          .mean = given ? input(at.mean) : outputs[at.mean_output],
-                          .inv_std = given ? input(at.mean + 1) : outputs[at.mean_output + 1]};
+    return NormTensors{.weight = input(at.weight),
+                       .bias = input(at.weight + 1),
+                       .mean = given ? input(at.mean) : outputs[at.mean_output],
+                       .inv_std = given ? input(at.mean + 1) : outputs[at.mean_output + 1]};
   };
   const auto& options = call.attributes.as<BatchNormActOptions>();
-  return batch_norm_act(input(In::kX), known(kMainPlaces),
-                        {.training = false,
-                         .layout = options.layout,
-                         .activation = options.activation,
-                         .normalize_addend = options.normalize_addend},
-                        input(In::kAlpha), input(In::kAddend),
-                        options.normalize_addend ? known(kAddendPlaces) : NormParameters{});
+  return fused::batch_norm_act(input(In::kX), known(kMainPlaces), input(In::kAddend),
+                               options.normalize_addend ? known(kAddendPlaces) : NormTensors{},
+                               input(In::kAlpha),
+                               {.training = false,
+                                .layout = options.layout,
+                                .activation = options.activation,
+                                .normalize_addend = options.normalize_addend});
 }
 
 /// cuDNN takes one gradient.
@@ -157,8 +158,9 @@ bool can_sum_gradients(const Attributes& call) {
 
 }  // namespace
 
-Tensor batch_norm_act(const Tensor& x, const NormParameters& norm, const BatchNormActOptions& options,
-                      const Tensor& alpha, const Tensor& addend, const NormParameters& addend_norm) {
+Tensor fused::batch_norm_act(const Tensor& x, const NormTensors& norm, const Tensor& addend,
+                             const NormTensors& addend_norm, const Tensor& alpha,
+                             const BatchNormActOptions& options) {
   static const Op& op = builtin("batch_norm_act");
   const std::initializer_list<Tensor> inputs = {x,
                                                 norm.weight,
@@ -202,10 +204,10 @@ int64_t norm_reserve_bytes(std::span<const TensorSpec* const> inputs, const Batc
   return cudnn_norm().reserve_bytes(query);
 }
 
-BatchNormActGrads batch_norm_act_grad(const Tensor& x, const NormState& norm, const Tensor& dy,
-                                      const Tensor& dy2, const Tensor& mask,
-                                      const BatchNormActGradOptions& options, const Tensor& alpha,
-                                      const Tensor& addend, const NormState& addend_norm) {
+BatchNormActGrads vjp::batch_norm_act(const Tensor& dy, const Tensor& dy2, const Tensor& x,
+                                      const NormState& norm, const Tensor& addend,
+                                      const NormState& addend_norm, const Tensor& alpha, const Tensor& mask,
+                                      const BatchNormActGradOptions& options) {
   using Out = NormActGradOutput;
   static const Op& op = builtin("batch_norm_act_grad");
   const std::vector<Tensor> grads =
@@ -219,7 +221,7 @@ BatchNormActGrads batch_norm_act_grad(const Tensor& x, const NormState& norm, co
   if (!options.parameter_grads) return result;
   result.dweight = grads[Out::kDweight];
   result.dbias = grads[Out::kDbias];
-  if (options.activation == Activation::kPRelu) result.dalpha = grads[Out::kDalpha];
+  if (options.activation == fused::Activation::kPRelu) result.dalpha = grads[Out::kDalpha];
   if (options.normalize_addend) {
     result.daddend_weight = grads[Out::kDaddendWeight];
     result.daddend_bias = grads[Out::kDaddendBias];

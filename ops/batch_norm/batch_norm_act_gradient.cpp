@@ -33,7 +33,7 @@ std::vector<Tensor> summed(std::span<const Tensor> vectors, uint64_t ranks) {
   inputs.insert(inputs.end(), vectors.begin(), vectors.end());
   const Tensor sums = call(end, inputs, attributes).front();
   std::vector<int64_t> counts(vectors.size(), vectors.front().numel());
-  const std::vector<int64_t> places = bucket_places(counts);
+  const std::vector<int64_t> places = update::bucket_places(counts);
   std::vector<Tensor> parts;
   for (size_t i = 0; i < vectors.size(); ++i)
     parts.push_back(slice(sums, 0, places[i], places[i] + counts[i]));
@@ -45,12 +45,13 @@ Tensor with_statistics(const Tensor& x, const NormState& norm, const Tensor& sha
                        const Tensor& sum_dz, const Tensor& sum_dz_normal, Layout layout) {
   Tensor factor = affine(mul(norm.inv_std, share), -1.0, 0.0);
   if (norm.weight.defined()) factor = mul(factor, norm.weight);
-  return batch_norm_act(x,
-                        {.weight = mul(factor, sum_dz_normal),
-                         .bias = mul(factor, sum_dz),
-                         .mean = norm.mean,
-                         .inv_std = norm.inv_std},
-                        {.training = false, .layout = layout, .activation = Activation::kNone}, {}, constant);
+  return fused::batch_norm_act(x,
+                               {.weight = mul(factor, sum_dz_normal),
+                                .bias = mul(factor, sum_dz),
+                                .mean = norm.mean,
+                                .inv_std = norm.inv_std},
+                               constant, {}, {},
+                               {.training = false, .layout = layout, .activation = fused::Activation::kNone});
 }
 
 /// What the statistics of all ranks add to gradients that took them for constants.
@@ -75,8 +76,8 @@ void add_statistics(const GradientContext& context, const NormState& norm, const
 std::vector<Tensor> batch_norm_act_gradient(const GradientContext& context) {
   const auto& options = context.attributes<BatchNormActOptions>();
   const bool on_cudnn = options.backend == NormBackend::kCudnn, two = options.normalize_addend;
-  const bool masked = options.activation != Activation::kNone,
-             prelu = options.activation == Activation::kPRelu;
+  const bool masked = options.activation != fused::Activation::kNone,
+             prelu = options.activation == fused::Activation::kPRelu;
   SINTER_CHECK(!masked || options.save_mask,
                "[batch_norm_act] expected save_mask for a gradient but it is off");
   const std::initializer_list<size_t> parameters = {In::kWeight, In::kBias, In::kAlpha, In::kAddendWeight,
@@ -99,10 +100,9 @@ std::vector<Tensor> batch_norm_act_gradient(const GradientContext& context) {
   const NormState norm = state_of(context, kMainPlaces);
   const NormState addend_norm = two ? state_of(context, kAddendPlaces) : NormState{};
   // The addend is read where it is normalised or where PReLU's argument is found again.
-  BatchNormActGrads all = batch_norm_act_grad(
-      context.input(In::kX), norm, context.grad(), {}, masked ? context.output(Out::kMask) : Tensor(),
-      grad_options, context.input(In::kAlpha), two || prelu ? context.input(In::kAddend) : Tensor(),
-      addend_norm);
+  BatchNormActGrads all = vjp::batch_norm_act(
+      context.grad(), {}, context.input(In::kX), norm, two || prelu ? context.input(In::kAddend) : Tensor(),
+      addend_norm, context.input(In::kAlpha), masked ? context.output(Out::kMask) : Tensor(), grad_options);
   if (through_ranks) add_statistics(context, norm, addend_norm, all);
   std::vector<Tensor> grads(In::kCount);
   const auto give = [&](size_t i, const Tensor& grad) {

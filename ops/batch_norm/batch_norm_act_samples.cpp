@@ -162,13 +162,13 @@ Normalized normalized_addend(const OpSample& sample) {
 
 OpSample draw(SampleMaker& maker) {
   const int64_t channels = some_channels(maker);
-  BatchNormActOptions options{
-      .epsilon = maker.pick({1e-5, 1e-3, 0.1}),
-      .momentum = maker.pick({0.0, 0.1, 1.0}),
-      .training = maker.chance(0.7),
-      .layout = maker.pick({Layout::kNCHW, Layout::kNHWC}),
-      .activation = maker.pick({Activation::kNone, Activation::kRelu, Activation::kPRelu}),
-      .normalize_addend = maker.chance(0.3)};
+  BatchNormActOptions options{.epsilon = maker.pick({1e-5, 1e-3, 0.1}),
+                              .momentum = maker.pick({0.0, 0.1, 1.0}),
+                              .training = maker.chance(0.7),
+                              .layout = maker.pick({Layout::kNCHW, Layout::kNHWC}),
+                              .activation = maker.pick({fused::Activation::kNone, fused::Activation::kRelu,
+                                                        fused::Activation::kPRelu}),
+                              .normalize_addend = maker.chance(0.3)};
   const Shape shape = image_shape(maker, options.layout, channels);
   std::vector<Tensor> inputs(kInputs);
   inputs[0] = maker.tensor(shape);
@@ -189,7 +189,7 @@ OpSample draw(SampleMaker& maker) {
   };
   fill(1, kSums, kGivenMean, inputs[0]);
   if (options.normalize_addend) fill(kAddendWeight, kAddendSums, kGivenAddendMean, inputs[kAddend]);
-  if (options.activation == Activation::kPRelu) {
+  if (options.activation == fused::Activation::kPRelu) {
     inputs[kAlpha] = vector_of(maker, Shape{maker.chance(0.3) ? 1 : channels}, -0.5, 0.5);
   }
   return {inputs, options};
@@ -201,7 +201,7 @@ OpSample make_batch_norm_act(SampleMaker& maker) {
   for (;;) {
     OpSample sample = draw(maker);
     const auto& options = sample.attributes.as<BatchNormActOptions>();
-    if (options.activation == Activation::kNone) return sample;
+    if (options.activation == fused::Activation::kNone) return sample;
     const Normalized main =
         normalize(sample.inputs[0], &sample.inputs[1], &sample.inputs[kGivenMean], options);
     const std::vector<double> z = activation_argument(sample, main, normalized_addend(sample));
@@ -225,13 +225,13 @@ std::vector<ReferenceTensor> batch_norm_act_reference(const OpSample& sample) {
   ReferenceTensor y(sample.inputs[0].shape());
   for (int64_t i = 0; i < y.shape.numel(); ++i) {
     const double value = z[static_cast<size_t>(i)];
-    const double slope = options.activation == Activation::kNone ? 1.0
-                         : options.activation == Activation::kRelu
+    const double slope = options.activation == fused::Activation::kNone ? 1.0
+                         : options.activation == fused::Activation::kRelu
                              ? 0.0
                              : at_or(sample.inputs[kAlpha], geometry.channel(i), 0.0);
     y[i] = value > 0.0 ? value : slope * value;
   }
-  const bool masked = options.activation != Activation::kNone;
+  const bool masked = options.activation != fused::Activation::kNone;
   if (sample.inputs[kGivenMean].defined()) {
     if (!masked) return {y};
     return {y, ReferenceTensor(Shape{0}), ReferenceTensor(Shape{0}), mask_of(z)};
@@ -267,7 +267,8 @@ OpSample make_batch_norm_act_grad(SampleMaker& maker) {
       .parameter_grads = maker.chance(0.8),
       .addend_grad = maker.chance(0.5),
       .layout = maker.pick({Layout::kNCHW, Layout::kNHWC}),
-      .activation = maker.pick({Activation::kNone, Activation::kRelu, Activation::kPRelu}),
+      .activation =
+          maker.pick({fused::Activation::kNone, fused::Activation::kRelu, fused::Activation::kPRelu}),
       .normalize_addend = maker.chance(0.3)};
   const Shape shape = image_shape(maker, options.layout, channels);
   std::vector<Tensor> inputs(14);
@@ -275,7 +276,7 @@ OpSample make_batch_norm_act_grad(SampleMaker& maker) {
   inputs[kDy] = maker.tensor(shape);
   if (maker.chance(0.5)) inputs[kDy2] = maker.tensor(shape);
   const bool reads_addend =
-      options.normalize_addend || (options.addend_grad && options.activation == Activation::kPRelu);
+      options.normalize_addend || (options.addend_grad && options.activation == fused::Activation::kPRelu);
   if (reads_addend || maker.chance(0.5)) inputs[kGradAddend] = maker.tensor(shape);
   const auto fill = [&](size_t weight, size_t mean) {
     inputs[weight] = maybe(maker, channels, -2.0, 2.0);
@@ -285,12 +286,12 @@ OpSample make_batch_norm_act_grad(SampleMaker& maker) {
   };
   fill(kWeight, kMean);
   if (options.normalize_addend) fill(kGradAddendWeight, kAddendMean);
-  if (options.activation != Activation::kNone) {
+  if (options.activation != fused::Activation::kNone) {
     std::vector<uint8_t> bytes(static_cast<size_t>((shape.numel() + 7) / 8));
     for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(maker.integer(0, 255));
     inputs[kMask] = Tensor::from_values(bytes, Shape{static_cast<int64_t>(bytes.size())});
   }
-  if (options.activation == Activation::kPRelu) {
+  if (options.activation == fused::Activation::kPRelu) {
     inputs[kGradAlpha] = vector_of(maker, Shape{maker.chance(0.3) ? 1 : channels}, -0.5, 0.5);
   }
   return {inputs, options};
@@ -354,7 +355,7 @@ std::vector<ReferenceTensor> batch_norm_act_gradients(const OpSample& sample, co
     if (!inputs[kMask].defined()) continue;
     const auto byte = static_cast<unsigned>(mask[i / 8]);
     if ((byte >> (i % 8) & 1) != 0) continue;
-    if (options.activation == Activation::kRelu) {
+    if (options.activation == fused::Activation::kRelu) {
       slope = 0.0;
       continue;
     }

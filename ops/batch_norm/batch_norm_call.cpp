@@ -36,7 +36,7 @@ BatchNormActOptions act_options(const BatchNormOptions& options) {
           .momentum = options.momentum,
           .training = options.training,
           .layout = options.layout,
-          .activation = Activation::kNone};
+          .activation = fused::Activation::kNone};
 }
 
 NormGradProblem batch_norm_grad_problem(const KernelQuery& query) {
@@ -107,7 +107,8 @@ NormCall batch_norm_call(const KernelContext& context) {
   } else {
     call.addend.x = input(In::kAddend);
   }
-  if (options.activation != Activation::kNone && options.save_mask) call.mask = context.output(Out::kMask);
+  if (options.activation != fused::Activation::kNone && options.save_mask)
+    call.mask = context.output(Out::kMask);
   return call;
 }
 
@@ -137,21 +138,22 @@ NormGradCall batch_norm_act_grad_call(const KernelContext& context) {
   const auto input = [&](size_t i) { return context.input(i); };
   const auto output = [&](size_t i, bool wanted) { return wanted ? context.output(i) : TensorView{}; };
   const bool parameters = options.parameter_grads;
-  NormGradCall call{.view = norm_view(input(In::kX).shape, options.layout),
-                    .options = norm_options(options),
-                    .main = {.x = input(In::kX),
-                             .weight = input(In::kWeight),
-                             .bias = input(In::kBias),
-                             .mean = input(In::kMean),
-                             .inv_std = input(In::kInvStd),
-                             .dx = output(Out::kDx, true),
-                             .dweight = output(Out::kDweight, parameters),
-                             .dbias = output(Out::kDbias, parameters)},
-                    .dy = input(In::kDy),
-                    .dy2 = input(In::kDy2),
-                    .mask = input(In::kMask),
-                    .alpha = input(In::kAlpha),
-                    .dalpha = output(Out::kDalpha, parameters && options.activation == Activation::kPRelu)};
+  NormGradCall call{
+      .view = norm_view(input(In::kX).shape, options.layout),
+      .options = norm_options(options),
+      .main = {.x = input(In::kX),
+               .weight = input(In::kWeight),
+               .bias = input(In::kBias),
+               .mean = input(In::kMean),
+               .inv_std = input(In::kInvStd),
+               .dx = output(Out::kDx, true),
+               .dweight = output(Out::kDweight, parameters),
+               .dbias = output(Out::kDbias, parameters)},
+      .dy = input(In::kDy),
+      .dy2 = input(In::kDy2),
+      .mask = input(In::kMask),
+      .alpha = input(In::kAlpha),
+      .dalpha = output(Out::kDalpha, parameters && options.activation == fused::Activation::kPRelu)};
   if (options.normalize_addend) {
     call.addend = {.x = input(In::kAddend),
                    .weight = input(In::kAddendWeight),

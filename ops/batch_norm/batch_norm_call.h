@@ -90,7 +90,7 @@ NormGradCall batch_norm_act_grad_call(const KernelContext& context);
 FusedNorm fuse_batch_norm(const NormChain& chain);
 
 /// OpDef::gradient of batch_norm_act: a call of batch_norm_act_grad. Where the statistics are those of all
-/// ranks' batches (NormParameters::share), it takes them for constants and gives the sums per channel on the
+/// ranks' batches (NormTensors::share), it takes them for constants and gives the sums per channel on the
 /// way; these are summed once over the ranks; and what the statistics' dependence on x adds follows in one
 /// pass:
 ///

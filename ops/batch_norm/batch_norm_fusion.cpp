@@ -11,7 +11,7 @@ Tensor input(const FoundCall& norm, size_t i) {
   return i < norm.inputs.size() ? norm.inputs[i] : Tensor();
 }
 
-NormParameters parameters_of(const FoundCall& norm) {
+NormTensors parameters_of(const FoundCall& norm) {
   return {.weight = input(norm, In::kWeight),
           .bias = input(norm, In::kBias),
           .running_mean = input(norm, In::kRunningMean),
@@ -24,13 +24,13 @@ NormParameters parameters_of(const FoundCall& norm) {
 
 /// The options of a call of batch_norm, or of batch_norm_act.
 BatchNormActOptions options_of(const FoundCall& norm) {
-  if (norm.attributes.find<Activation>("activation") != nullptr)
+  if (norm.attributes.find<fused::Activation>("activation") != nullptr)
     return norm.attributes.as<BatchNormActOptions>();
   return act_options(norm.attributes.as<BatchNormOptions>());
 }
 
 bool has_taken_in(const FoundCall& norm) {
-  return options_of(norm).activation != Activation::kNone || input(norm, In::kAddend).defined();
+  return options_of(norm).activation != fused::Activation::kNone || input(norm, In::kAddend).defined();
 }
 
 /// Why the addend's normalisation cannot share the other's call; empty if it can.
@@ -67,7 +67,7 @@ FusedNorm fuse_batch_norm(const NormChain& chain) {
   if (has_taken_in(chain.norm)) return {.reason = "it has an activation or an addend"};
   BatchNormActOptions options = options_of(chain.norm);
   const Tensor& x = chain.norm.inputs[In::kX];
-  NormParameters addend_norm;
+  NormTensors addend_norm;
   Tensor addend = chain.addend, alpha;
   if (chain.addend_norm) {
     std::string reason = difference(chain.norm, *chain.addend_norm);
@@ -79,13 +79,13 @@ FusedNorm fuse_batch_norm(const NormChain& chain) {
   if (chain.activation && chain.activation->op->traits.role == Role::kPRelu) {
     std::string reason = misfit(*chain.activation, x, options.layout);
     if (!reason.empty()) return {.reason = std::move(reason)};
-    options.activation = Activation::kPRelu;
+    options.activation = fused::Activation::kPRelu;
     alpha = cast(chain.activation->inputs[1], accumulate_dtype(x.dtype()));
   } else if (chain.activation) {
-    options.activation = Activation::kRelu;
+    options.activation = fused::Activation::kRelu;
   }
   options.save_mask = true;  // batch_norm_act() does without where it can
-  return {.y = batch_norm_act(x, parameters_of(chain.norm), options, alpha, addend, addend_norm)};
+  return {.y = fused::batch_norm_act(x, parameters_of(chain.norm), addend, addend_norm, alpha, options)};
 }
 
 }  // namespace sinter::ops

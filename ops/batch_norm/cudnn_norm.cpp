@@ -24,7 +24,7 @@ std::optional<std::string> cudnn_norm_constraint(const KernelQuery* forward, con
   const auto is = [&](const char* name) { return *call.attributes().find<bool>(name); };
   const TensorSpec& x = call.input(0);
   const auto layout = *call.attributes().find<Layout>("layout");
-  const auto activation = *call.attributes().find<Activation>("activation");
+  const auto activation = *call.attributes().find<fused::Activation>("activation");
   if (x.device.type != DeviceType::kCuda) return fmt::format("{} instead of a GPU", x.device);
   if (known_library.version == 0) return "a build without cuDNN";
   if (x.dtype != DType::kFloat16) return fmt::format("{} instead of float16", x.dtype);
@@ -37,7 +37,7 @@ std::optional<std::string> cudnn_norm_constraint(const KernelQuery* forward, con
     return "a tensor that does not begin at a multiple of 16 bytes";
 
   if (!is("training")) return "statistics that are constants";
-  if (activation != Activation::kRelu) return fmt::format("{} instead of relu", to_string(activation));
+  if (activation != fused::Activation::kRelu) return fmt::format("{} instead of relu", to_string(activation));
   if (is("normalize_addend")) return "two normalised branches";
   const auto has = [](const KernelQuery* query, size_t i) { return query == nullptr || query->has_input(i); };
   if (!has(forward, In::kWeight) || !has(forward, In::kBias) || !has(gradient, GradIn::kWeight) ||

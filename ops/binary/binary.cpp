@@ -69,23 +69,23 @@ std::vector<Tensor> div_gradient(const GradientContext& context) {
 template <Tensor (*kGrad)(const Tensor&, const Tensor&, const Tensor&)>
 std::vector<Tensor> symmetric_gradient(const GradientContext& context) {
   const Tensor a = context.input(0), b = context.input(1);
-  return {context.needs(0) ? reduced(context, 0, kGrad(a, b, context.grad())) : Tensor(),
-          context.needs(1) ? reduced(context, 1, kGrad(b, a, context.grad())) : Tensor()};
+  return {context.needs(0) ? reduced(context, 0, kGrad(context.grad(), a, b)) : Tensor(),
+          context.needs(1) ? reduced(context, 1, kGrad(context.grad(), b, a)) : Tensor()};
 }
 
 /// Of the gradient of maximum or minimum, which is linear in dy; a and b only choose.
 template <Tensor (*kGrad)(const Tensor&, const Tensor&, const Tensor&)>
 std::vector<Tensor> choice_grad_gradient(const GradientContext& context) {
   if (!context.needs(2)) return std::vector<Tensor>(3);
-  return {Tensor(), Tensor(), kGrad(context.input(0), context.input(1), context.grad())};
+  return {Tensor(), Tensor(), kGrad(context.grad(), context.input(0), context.input(1))};
 }
 
 // dy * b, where a factor of 0, or an a of 0 beside an infinite b, leaves out the other.
 std::vector<Tensor> mul_no_nan_grad_gradient(const GradientContext& context) {
   const Tensor a = context.input(0), dda = context.grad();
   return {Tensor(),
-          context.needs(1) ? reduced(context, 1, mul_no_nan_grad(a, context.input(2), dda)) : Tensor(),
-          context.needs(2) ? mul_no_nan_grad(a, context.input(1), dda) : Tensor()};
+          context.needs(1) ? reduced(context, 1, vjp::mul_no_nan(dda, a, context.input(2))) : Tensor(),
+          context.needs(2) ? vjp::mul_no_nan(dda, a, context.input(1)) : Tensor()};
 }
 
 }  // namespace
@@ -174,17 +174,17 @@ Tensor logical_not(const Tensor& x) {
   return equal(x, full({}, 0.0, x.dtype(), x.device()));
 }
 
-Tensor maximum_grad(const Tensor& a, const Tensor& b, const Tensor& dy) {
+Tensor vjp::maximum(const Tensor& dy, const Tensor& a, const Tensor& b) {
   static const Op& op = builtin("maximum_grad");
   return call_single(op, {a, b, dy});
 }
 
-Tensor minimum_grad(const Tensor& a, const Tensor& b, const Tensor& dy) {
+Tensor vjp::minimum(const Tensor& dy, const Tensor& a, const Tensor& b) {
   static const Op& op = builtin("minimum_grad");
   return call_single(op, {a, b, dy});
 }
 
-Tensor mul_no_nan_grad(const Tensor& a, const Tensor& b, const Tensor& dy) {
+Tensor vjp::mul_no_nan(const Tensor& dy, const Tensor& a, const Tensor& b) {
   static const Op& op = builtin("mul_no_nan_grad");
   return call_single(op, {a, b, dy});
 }
@@ -209,9 +209,9 @@ void register_binary(OpRegistry& registry) {
   define("sub", infer_number, sub_gradient, {});
   define("mul", infer_number, mul_gradient, both);
   define("div", infer_float, div_gradient, {.inputs = reads_of({1}), .outputs = reads_of({0})});
-  define("mul_no_nan", infer_float, symmetric_gradient<mul_no_nan_grad>, both);
-  define("maximum", infer_number, symmetric_gradient<maximum_grad>, both);
-  define("minimum", infer_number, symmetric_gradient<minimum_grad>, both);
+  define("mul_no_nan", infer_float, symmetric_gradient<vjp::mul_no_nan>, both);
+  define("maximum", infer_number, symmetric_gradient<vjp::maximum>, both);
+  define("minimum", infer_number, symmetric_gradient<vjp::minimum>, both);
   for_each_functor<CompareFunctors>([&]<class F>(F) { define(F::kName, infer_compare, nullptr, {}); });
   const auto define_gradient = [&](const char* name, OpDef::Gradient gradient, GradientReads reads) {
     registry.add({.name = name,
@@ -222,8 +222,8 @@ void register_binary(OpRegistry& registry) {
                   .gradient_reads = reads,
                   .traits = {.elementwise = true}});
   };
-  define_gradient("maximum_grad", choice_grad_gradient<maximum_grad>, both);
-  define_gradient("minimum_grad", choice_grad_gradient<minimum_grad>, both);
+  define_gradient("maximum_grad", choice_grad_gradient<vjp::maximum>, both);
+  define_gradient("minimum_grad", choice_grad_gradient<vjp::minimum>, both);
   define_gradient("mul_no_nan_grad", mul_no_nan_grad_gradient, {.inputs = reads_of({0, 1, 2})});
 }
 

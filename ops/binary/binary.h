@@ -40,15 +40,17 @@ Tensor logical_or(const Tensor& a, const Tensor& b);
 Tensor logical_xor(const Tensor& a, const Tensor& b);
 Tensor logical_not(const Tensor& x);
 
+namespace vjp {
 /// The gradient of maximum (or minimum) with respect to `a`, in the shape of dy, which is the broadcast
 /// shape: dy where a is chosen, dy / 2 where a equals b, else 0. By symmetry maximum_grad(b, a, dy) is the
 /// gradient of b.
-Tensor maximum_grad(const Tensor& a, const Tensor& b, const Tensor& dy);
-Tensor minimum_grad(const Tensor& a, const Tensor& b, const Tensor& dy);
+Tensor maximum(const Tensor& dy, const Tensor& a, const Tensor& b);
+Tensor minimum(const Tensor& dy, const Tensor& a, const Tensor& b);
 
 /// The gradient of mul_no_nan with respect to `a`, in the shape of dy, which is the broadcast shape:
 /// mul_no_nan(dy, b), but 0 where a is 0 and b is not finite. By symmetry mul_no_nan_grad(b, a, dy) is the
 /// gradient of b.
-Tensor mul_no_nan_grad(const Tensor& a, const Tensor& b, const Tensor& dy);
+Tensor mul_no_nan(const Tensor& dy, const Tensor& a, const Tensor& b);
+}  // namespace vjp
 
 }  // namespace sinter::ops

@@ -85,11 +85,11 @@ std::vector<Tensor> conv2d_gradient(const GradientContext& context) {
   std::vector<Tensor> gradients(3);
   if (context.needs(0)) {
     const Shape& x = context.input_spec(0).shape;
-    gradients[0] = conv2d_grad_input(dy, context.input(1), {x[height], x[height + 1]}, options);
+    gradients[0] = vjp::conv2d_input(dy, context.input(1), {x[height], x[height + 1]}, options);
   }
   if (context.needs(1)) {
     const Shape& weight = context.input_spec(1).shape;
-    gradients[1] = conv2d_grad_weight(context.input(0), dy, {weight[height], weight[height + 1]}, options);
+    gradients[1] = vjp::conv2d_weight(dy, context.input(0), {weight[height], weight[height + 1]}, options);
   }
   if (context.needs(2)) gradients[2] = sum(dy, {0, height, height + 1});
   return gradients;
@@ -122,7 +122,7 @@ std::vector<Tensor> grad_input_gradient(const GradientContext& context) {
     const Shape& weight = context.input_spec(1).shape;
     const int height = height_axis(attributes.layout);
     gradients[1] =
-        conv2d_grad_weight(grad, context.input(0), {weight[height], weight[height + 1]}, attributes);
+        vjp::conv2d_weight(context.input(0), grad, {weight[height], weight[height + 1]}, attributes);
   }
   return gradients;
 }
@@ -153,7 +153,7 @@ std::vector<Tensor> grad_weight_gradient(const GradientContext& context) {
   if (context.needs(0)) {
     const Shape& x = context.input_spec(0).shape;
     const int height = height_axis(attributes.layout);
-    gradients[0] = conv2d_grad_input(context.input(1), grad, {x[height], x[height + 1]}, attributes);
+    gradients[0] = vjp::conv2d_input(context.input(1), grad, {x[height], x[height + 1]}, attributes);
   }
   if (context.needs(1)) gradients[1] = conv2d(context.input(0), grad, {}, attributes);
   return gradients;
@@ -225,20 +225,20 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
   return call_single(op, {x, weight, bias}, options);
 }
 
-std::array<Tensor, 2> conv2d_sums(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                                  const Conv2dOptions& options) {
+std::array<Tensor, 2> fused::conv2d_sums(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                         const Conv2dOptions& options) {
   static const Op& op = builtin("conv2d_sums");
   const std::vector<Tensor> results = call(op, {x, weight, bias}, options);
   return {results[0], results[1]};
 }
 
-Tensor conv2d_grad_input(const Tensor& dy, const Tensor& weight, std::array<int64_t, 2> input_size,
+Tensor vjp::conv2d_input(const Tensor& dy, const Tensor& weight, std::array<int64_t, 2> input_size,
                          const Conv2dOptions& options) {
   static const Op& op = builtin("conv2d_grad_input");
   return call_single(op, {dy, weight}, Conv2dGradInputAttributes{options, input_size});
 }
 
-Tensor conv2d_grad_weight(const Tensor& x, const Tensor& dy, std::array<int64_t, 2> kernel_size,
+Tensor vjp::conv2d_weight(const Tensor& dy, const Tensor& x, std::array<int64_t, 2> kernel_size,
                           const Conv2dOptions& options) {
   static const Op& op = builtin("conv2d_grad_weight");
   return call_single(op, {x, dy}, Conv2dGradWeightAttributes{options, kernel_size});

@@ -40,24 +40,28 @@ struct Conv2dOptions {
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv2dOptions& options = {});
 
+namespace vjp {
 /// The gradient of conv2d with respect to x, whose height and width are `input_size`, from dy, the gradient
 /// of y. Also the transposed convolution of dy. Differentiable.
-Tensor conv2d_grad_input(const Tensor& dy, const Tensor& weight, std::array<int64_t, 2> input_size,
-                         const Conv2dOptions& options = {});
+Tensor conv2d_input(const Tensor& dy, const Tensor& weight, std::array<int64_t, 2> input_size,
+                    const Conv2dOptions& options = {});
 
 /// The gradient of conv2d with respect to weight, whose height and width are `kernel_size`. Differentiable.
 /// The batch is summed in an order that depends on the shapes alone.
-Tensor conv2d_grad_weight(const Tensor& x, const Tensor& dy, std::array<int64_t, 2> kernel_size,
-                          const Conv2dOptions& options = {});
+Tensor conv2d_weight(const Tensor& dy, const Tensor& x, std::array<int64_t, 2> kernel_size,
+                     const Conv2dOptions& options = {});
+}  // namespace vjp
 
+namespace fused {
 /// conv2d together with the sums that a batch norm behind it needs: y, and (2, O), the sums over images and
 /// pixels of y's elements and of their squares, in float32 (float64 for float64). Whether y counts before or
 /// after it is rounded to its dtype is the kernel's choice. No gradient flows through the sums: what takes
-/// them as statistics of y (NormParameters::sums) has all of it in its gradient of y. Jobs put it where cuDNN
+/// them as statistics of y (NormTensors::sums) has all of it in its gradient of y. Jobs put it where cuDNN
 /// sums while it writes y and that is faster (passes/norm/convolution_sums.cpp); elsewhere it is conv2d and
 /// a pass over y.
 std::array<Tensor, 2> conv2d_sums(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                                   const Conv2dOptions& options = {});
+}  // namespace fused
 
 /// Attributes of the op conv2d_grad_input.
 struct Conv2dGradInputAttributes : Conv2dOptions {

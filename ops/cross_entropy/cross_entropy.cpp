@@ -84,7 +84,7 @@ std::vector<Tensor> composed_gradient(const GradientContext& context) {
       affine(given, 1.0 - options.label_smoothing, options.label_smoothing / static_cast<double>(classes));
   std::vector<Tensor> gradients(2);
   if (context.needs(0)) {
-    const Tensor apart = sub(mul(softmax(logits, 1), sum(wanted, {1}, true)), wanted);
+    const Tensor apart = sub(mul(softmax(logits, 1), sum(wanted, {1}, {.keep_dims = true})), wanted);
     gradients[0] = cast(mul(apart, share), context.input_spec(0).dtype);
   }
   if (context.needs(1)) {
@@ -98,7 +98,7 @@ std::vector<Tensor> composed_gradient(const GradientContext& context) {
 std::vector<Tensor> cross_entropy_gradient(const GradientContext& context) {
   if (grad_enabled()) return composed_gradient(context);
   CrossEntropyGrad grad =
-      cross_entropy_grad(context.input(0), context.input(1), context.output(1), context.grad(0),
+      vjp::cross_entropy(context.grad(0), context.input(0), context.input(1), context.output(1),
                          context.attributes<CrossEntropyOptions>(), context.needs(1));
   return {grad.logits, grad.target};
 }
@@ -136,8 +136,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntr
   return call_single(op, {logits, target}, options);
 }
 
-CrossEntropyGrad cross_entropy_grad(const Tensor& logits, const Tensor& target, const Tensor& log_sum,
-                                    const Tensor& dloss, const CrossEntropyOptions& options,
+CrossEntropyGrad vjp::cross_entropy(const Tensor& dloss, const Tensor& logits, const Tensor& target,
+                                    const Tensor& log_sum, const CrossEntropyOptions& options,
                                     bool target_gradient) {
   static const Op& op = builtin("cross_entropy_grad");
   const CrossEntropyGradAttributes attributes{options.label_smoothing, options.ignore_index,

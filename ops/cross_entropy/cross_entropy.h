@@ -68,11 +68,13 @@ struct CrossEntropyGrad {
   Tensor target;  ///< undefined unless asked for
 };
 
+namespace vjp {
 /// The gradient of cross_entropy. `log_sum` (N) is the op's second output, the logarithm of sum_c
 /// exp(logits_c), and `dloss` has the shape and dtype of the loss. `target_gradient` needs target
 /// probabilities.
-CrossEntropyGrad cross_entropy_grad(const Tensor& logits, const Tensor& target, const Tensor& log_sum,
-                                    const Tensor& dloss, const CrossEntropyOptions& options,
-                                    bool target_gradient = false);
+CrossEntropyGrad cross_entropy(const Tensor& dloss, const Tensor& logits, const Tensor& target,
+                               const Tensor& log_sum, const CrossEntropyOptions& options,
+                               bool target_gradient = false);
+}  // namespace vjp
 
 }  // namespace sinter::ops

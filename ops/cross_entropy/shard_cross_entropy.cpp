@@ -74,7 +74,7 @@ Tensor shard_cross_entropy(const Tensor& logits, const Tensor& rows, const Commu
     const Tensor all = all_gather(reshape(concat({own[0], own[1]}, 0), {1, 2 * count}), communicator);
     const Tensor log_sums = slice(all, 1, count, 2 * count);
     const Tensor logit = sum(slice(all, 1, 0, count), {0});  // on all ranks but the class's own it is 0
-    const Tensor largest = max(log_sums, {0}, true);
+    const Tensor largest = max(log_sums, {0}, {.keep_dims = true});
     log_sum = add(reshape(largest, {count}), log(sum(exp(sub(log_sums, largest)), {0})));
     losses = slice(sub(log_sum, logit), 0, rank * share, (rank + 1) * share);
   }

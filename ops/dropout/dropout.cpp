@@ -18,7 +18,9 @@ std::vector<TensorSpec> infer_dropout(const InferContext& context) {
 }
 
 std::vector<Tensor> dropout_gradient(const GradientContext& context) {
-  return {dropout_with_key(context.grad(), context.input(1), context.attributes<DropoutAttributes>().p), {}};
+  return {
+      update::dropout_with_key(context.grad(), context.input(1), context.attributes<DropoutAttributes>().p),
+      {}};
 }
 
 }  // namespace
@@ -26,10 +28,10 @@ std::vector<Tensor> dropout_gradient(const GradientContext& context) {
 Tensor dropout(const Tensor& x, double p, Generator& generator) {
   check_probability(p);
   if (p == 0.0) return x;
-  return dropout_with_key(x, random_key(generator.next(x.numel()), x.device()), p);
+  return update::dropout_with_key(x, update::random_key(generator.next(x.numel()), x.device()), p);
 }
 
-Tensor dropout_with_key(const Tensor& x, const Tensor& key, double p) {
+Tensor update::dropout_with_key(const Tensor& x, const Tensor& key, double p) {
   static const Op& op = builtin("dropout");
   return call_single(op, {x, key}, DropoutAttributes{p});
 }

@@ -20,9 +20,11 @@ struct DropoutAttributes {
 /// elements from `generator`. Source: N. Srivastava et al., "Dropout", JMLR 2014.
 Tensor dropout(const Tensor& x, double p, Generator& generator = default_generator());
 
+namespace update {
 /// The op behind dropout: `key` holds seed and offset of a RandomKey as int64 (2) on x's device, so that a
 /// captured job can change it. Element i is kept if uniform_from_word(word) >= p for the word that RandomKey
 /// assigns to it. The gradient applies the op to dy with the same key: no mask is stored.
 Tensor dropout_with_key(const Tensor& x, const Tensor& key, double p);
+}  // namespace update
 
 }  // namespace sinter::ops

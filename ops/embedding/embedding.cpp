@@ -14,7 +14,7 @@ std::vector<TensorSpec> infer_embedding(const InferContext& context) {
 }
 
 std::vector<Tensor> embedding_gradient(const GradientContext& context) {
-  return {embedding_grad(context.grad(), context.input(1), context.input_spec(0).shape[0]), {}};
+  return {vjp::embedding(context.grad(), context.input(1), context.input_spec(0).shape[0]), {}};
 }
 
 std::vector<TensorSpec> infer_embedding_grad(const InferContext& context) {
@@ -48,7 +48,7 @@ Tensor take_rows(const Tensor& x, const Tensor& indices) {
   return reshape(embedding(reshape(x, {x.size(0), row.numel()}), indices), extents);
 }
 
-Tensor embedding_grad(const Tensor& dy, const Tensor& indices, int64_t rows) {
+Tensor vjp::embedding(const Tensor& dy, const Tensor& indices, int64_t rows) {
   static const Op& op = builtin("embedding_grad");
   return call_single(op, {dy, indices}, EmbeddingGradAttributes{rows});
 }

@@ -25,9 +25,11 @@ Tensor embedding(const Tensor& weight, const Tensor& indices);
 /// element.
 Tensor take_rows(const Tensor& x, const Tensor& indices);
 
+namespace vjp {
 /// The gradient of embedding for a table of `rows` rows: row v is the sum of the rows of dy whose index is v,
 /// in float32 for the 16-bit dtypes. The order of a sum depends on the indices alone (deterministic). An
 /// index outside [0, rows) is an InvalidArgument on the CPU and adds nothing on a GPU.
-Tensor embedding_grad(const Tensor& dy, const Tensor& indices, int64_t rows);
+Tensor embedding(const Tensor& dy, const Tensor& indices, int64_t rows);
+}  // namespace vjp
 
 }  // namespace sinter::ops

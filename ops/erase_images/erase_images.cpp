@@ -8,7 +8,7 @@ namespace sinter::ops {
 namespace {
 
 std::vector<TensorSpec> infer_erase_images(const InferContext& context) {
-  const auto& [values, layout] = context.attributes<EraseImagesAttributes>();
+  const auto& [values, layout] = context.attributes<EraseImagesOptions>();
   context.expect_rank(0, 4);
   context.expect_float(0);
   context.expect_dtype(1, DType::kInt32);
@@ -26,7 +26,7 @@ std::vector<TensorSpec> infer_erase_images(const InferContext& context) {
 
 }  // namespace
 
-Tensor erase_images(const Tensor& images, const Tensor& boxes, const EraseImagesAttributes& options) {
+Tensor erase_images(const Tensor& images, const Tensor& boxes, const EraseImagesOptions& options) {
   static const Op& op = builtin("erase_images");
   return call_single(op, {images, boxes}, options);
 }

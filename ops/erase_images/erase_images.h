@@ -9,20 +9,20 @@
 
 namespace sinter::ops {
 
-struct EraseImagesAttributes {
+struct EraseImagesOptions {
   std::vector<float> values = {0.0f};  ///< one for all channels, or one for each
   Layout layout = Layout::kNCHW;
 
-  bool operator==(const EraseImagesAttributes&) const = default;
+  bool operator==(const EraseImagesOptions&) const = default;
   static constexpr auto fields() {
-    return std::tuple(field("values", &EraseImagesAttributes::values),
-                      field("layout", &EraseImagesAttributes::layout));
+    return std::tuple(field("values", &EraseImagesOptions::values),
+                      field("layout", &EraseImagesOptions::layout));
   }
 };
 
 /// images: floating-point (N, C, H, W) or (N, H, W, C), with up to 128 channels. boxes: int32 (N, 4): top,
 /// left, height and width in pixels; nothing is erased where a size is not positive, and what lies beyond the
 /// border is passed over. No gradient. Throws InvalidArgument for other shapes and dtypes.
-Tensor erase_images(const Tensor& images, const Tensor& boxes, const EraseImagesAttributes& options = {});
+Tensor erase_images(const Tensor& images, const Tensor& boxes, const EraseImagesOptions& options = {});
 
 }  // namespace sinter::ops

@@ -30,7 +30,7 @@ void erase_box_of(const ImageAxes& axes, const ImageBox& box, const EraseColour&
 
 void run_erase_images(const KernelContext& context) {
   if (context.output(0).numel() == 0) return;
-  const auto& options = context.attributes<EraseImagesAttributes>();
+  const auto& options = context.attributes<EraseImagesOptions>();
   const ImageAxes axes = image_axes(context.input(0).shape, options.layout);
   const EraseColour colour = erase_colour(options, axes.channels);
   const auto* boxes = context.input(1).as<const int32_t>();

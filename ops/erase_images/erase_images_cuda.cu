@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kThreads)
 
 void run_erase_images(const KernelContext& context) {
   if (context.output(0).numel() == 0) return;
-  const auto& options = context.attributes<EraseImagesAttributes>();
+  const auto& options = context.attributes<EraseImagesOptions>();
   const ImageAxes axes = image_axes(context.input(0).shape, options.layout);
   const EraseColour colour = erase_colour(options, axes.channels);
   const int64_t size = axes.elements();

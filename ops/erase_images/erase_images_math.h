@@ -13,7 +13,7 @@ struct EraseColour {
   float values[kMaxImageChannels];
 };
 
-inline EraseColour erase_colour(const EraseImagesAttributes& options, int64_t channels) {
+inline EraseColour erase_colour(const EraseImagesOptions& options, int64_t channels) {
   EraseColour colour{};
   for (int64_t c = 0; c < channels; ++c) {
     colour.values[c] = options.values[options.values.size() == 1 ? 0 : static_cast<size_t>(c)];

@@ -5,7 +5,7 @@ namespace sinter::ops {
 namespace {
 
 OpSample make_erase_images(SampleMaker& maker) {
-  EraseImagesAttributes options;
+  EraseImagesOptions options;
   options.layout = maker.pick({Layout::kNCHW, Layout::kNHWC});
   const Tensor images = maker.tensor(maker.shape(4));
   const int64_t channels = images.shape()[options.layout == Layout::kNHWC ? 3 : 1];
@@ -23,7 +23,7 @@ OpSample make_erase_images(SampleMaker& maker) {
 }
 
 std::vector<ReferenceTensor> erase_images_reference(const OpSample& sample) {
-  const auto& [colours, layout] = sample.attributes.as<EraseImagesAttributes>();
+  const auto& [colours, layout] = sample.attributes.as<EraseImagesOptions>();
   ReferenceTensor images = reference_of(sample.inputs[0]);
   const ReferenceTensor boxes = reference_of(sample.inputs[1]);
   const bool last = layout == Layout::kNHWC;

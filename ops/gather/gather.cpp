@@ -23,7 +23,7 @@ std::vector<TensorSpec> infer_gather(const InferContext& context) {
 }
 
 std::vector<Tensor> gather_gradient(const GradientContext& context) {
-  return {gather_grad(context.grad(), context.attributes<GatherAttributes>().axis, context.input(1),
+  return {vjp::gather(context.grad(), context.attributes<GatherAttributes>().axis, context.input(1),
                       context.input_spec(0).shape),
           {}};
 }
@@ -49,7 +49,7 @@ Tensor gather(const Tensor& x, int64_t axis, const Tensor& indices) {
   return call_single(op, {x, indices}, GatherAttributes{normalize_axis(axis, x.rank(), "gather")});
 }
 
-Tensor gather_grad(const Tensor& dy, int64_t axis, const Tensor& indices, const Shape& shape) {
+Tensor vjp::gather(const Tensor& dy, int64_t axis, const Tensor& indices, const Shape& shape) {
   static const Op& op = builtin("gather_grad");
   const int checked = normalize_axis(axis, shape.rank(), "gather_grad");
   return call_single(op, {dy, indices}, GatherGradAttributes{checked, {shape.begin(), shape.end()}});

@@ -31,9 +31,11 @@ struct GatherGradAttributes {
 /// integer dtypes). The semantics of torch.gather.
 Tensor gather(const Tensor& x, int64_t axis, const Tensor& indices);
 
+namespace vjp {
 /// The gradient of gather for an input of shape `shape`: dy is added to zeros at the places that gather read,
 /// in float32 for the 16-bit dtypes. The order of a sum depends on shapes, indices and alignment alone
 /// (deterministic). On a GPU an index out of range adds nothing.
-Tensor gather_grad(const Tensor& dy, int64_t axis, const Tensor& indices, const Shape& shape);
+Tensor gather(const Tensor& dy, int64_t axis, const Tensor& indices, const Shape& shape);
+}  // namespace vjp
 
 }  // namespace sinter::ops

@@ -12,7 +12,7 @@ Tensor summed_to(const Tensor& gradient, const Shape& shape) {
 }
 
 std::vector<TensorSpec> infer_matvec(const InferContext& context) {
-  const bool transpose = context.attributes<MatvecAttributes>().transpose_a;
+  const bool transpose = context.attributes<MatvecOptions>().transpose_a;
   const Shape& a = context.shape(0);
   const Shape& x = context.shape(1);
   context.expect_float(0);
@@ -27,7 +27,7 @@ std::vector<TensorSpec> infer_matvec(const InferContext& context) {
 }
 
 std::vector<Tensor> matvec_gradient(const GradientContext& context) {
-  const bool transpose = context.attributes<MatvecAttributes>().transpose_a;
+  const bool transpose = context.attributes<MatvecOptions>().transpose_a;
   const Tensor dy = context.grad();
   std::vector<Tensor> gradients(2);
   if (context.needs(0)) {
@@ -35,7 +35,8 @@ std::vector<Tensor> matvec_gradient(const GradientContext& context) {
     gradients[0] = summed_to(transpose ? outer(x, dy) : outer(dy, x), context.input_spec(0).shape);
   }
   if (context.needs(1)) {
-    gradients[1] = summed_to(matvec(context.input(0), dy, !transpose), context.input_spec(1).shape);
+    gradients[1] =
+        summed_to(matvec(context.input(0), dy, {.transpose_a = !transpose}), context.input_spec(1).shape);
   }
   return gradients;
 }
@@ -57,7 +58,8 @@ std::vector<Tensor> outer_gradient(const GradientContext& context) {
   std::vector<Tensor> gradients(2);
   if (context.needs(0)) gradients[0] = summed_to(matvec(dy, context.input(1)), context.input_spec(0).shape);
   if (context.needs(1))
-    gradients[1] = summed_to(matvec(dy, context.input(0), true), context.input_spec(1).shape);
+    gradients[1] =
+        summed_to(matvec(dy, context.input(0), {.transpose_a = true}), context.input_spec(1).shape);
   return gradients;
 }
 
@@ -75,7 +77,7 @@ double outer_flops(const InferContext&, std::span<const TensorSpec> outputs) {
 
 Tensor matvec(const Tensor& a, const Tensor& x, bool transpose_a) {
   static const Op& op = builtin("matvec");
-  return call_single(op, {a, x}, MatvecAttributes{transpose_a});
+  return call_single(op, {a, x}, MatvecOptions{transpose_a});
 }
 
 Tensor outer(const Tensor& u, const Tensor& v) {

@@ -9,11 +9,11 @@
 namespace sinter::ops {
 
 /// Attributes of the op matvec.
-struct MatvecAttributes {
+struct MatvecOptions {
   bool transpose_a = false;
 
-  bool operator==(const MatvecAttributes&) const = default;
-  static constexpr auto fields() { return std::tuple(field("transpose_a", &MatvecAttributes::transpose_a)); }
+  bool operator==(const MatvecOptions&) const = default;
+  static constexpr auto fields() { return std::tuple(field("transpose_a", &MatvecOptions::transpose_a)); }
 };
 
 /// y = a x: a (..., m, n), x (..., n), y (..., m); with transpose_a, y = a^T x: x (..., m), y (..., n). The

@@ -101,7 +101,7 @@ void add_rows(const T* a, const T* x, T* y, int64_t rows, int64_t columns, int64
 }
 
 void run_matvec(const KernelContext& context) {
-  const bool transpose = context.attributes<MatvecAttributes>().transpose_a;
+  const bool transpose = context.attributes<MatvecOptions>().transpose_a;
   const Shape& a_shape = context.input(0).shape;
   const Shape& x_shape = context.input(1).shape;
   const Shape batch = batch_shape(context.output(0).shape, 1);

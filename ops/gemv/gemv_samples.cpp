@@ -59,7 +59,7 @@ struct BatchPairs {
 };
 
 OpSample make_matvec(SampleMaker& maker) {
-  const MatvecAttributes attributes{maker.chance(0.5)};
+  const MatvecOptions attributes{maker.chance(0.5)};
   const auto [a, x] = batches(maker);
   const int64_t rows = extent(maker), columns = extent(maker);
   return {{maker.tensor(with_axes(a, {rows, columns})),
@@ -68,7 +68,7 @@ OpSample make_matvec(SampleMaker& maker) {
 }
 
 std::vector<ReferenceTensor> matvec_reference(const OpSample& sample) {
-  const bool transpose = sample.attributes.as<MatvecAttributes>().transpose_a;
+  const bool transpose = sample.attributes.as<MatvecOptions>().transpose_a;
   const ReferenceTensor a = reference_of(sample.inputs[0]), x = reference_of(sample.inputs[1]);
   const int64_t rows = a.shape[-2], columns = a.shape[-1];
   const int64_t out = transpose ? columns : rows, in = transpose ? rows : columns;

@@ -20,7 +20,7 @@ std::shared_ptr<const Prepared> prepare_matvec(const KernelQuery& query) {
   auto prepared = std::make_shared<PreparedGemv>();
   const Shape &a = query.input(0).shape, &y = query.output(0).shape;
   if (y.numel() == 0) return prepared;
-  const bool transpose = query.attributes<MatvecAttributes>().transpose_a;
+  const bool transpose = query.attributes<MatvecOptions>().transpose_a;
   const int64_t rows = a[-2], columns = a[-1], in = transpose ? rows : columns,
                 out = transpose ? columns : rows;
   const auto add = [&](const BatchRun& run) {

@@ -11,7 +11,7 @@ std::vector<TensorSpec> infer_grad_norm(const InferContext& context) {
 
 }  // namespace
 
-Tensor grad_norm(std::span<const Tensor> gradients) {
+Tensor update::grad_norm(std::span<const Tensor> gradients) {
   static const Op& op = builtin("grad_norm");
   return std::move(call(op, gradients).front());
 }

@@ -36,7 +36,7 @@ struct Lines {
         norm(unsqueeze(norms, axis)),
         is_clamped(less(norm, full({}, attributes.epsilon, norm.dtype(), norm.device()))) {}
 
-  Tensor sum_of(const Tensor& products) const { return sum(products, {axis}, true); }
+  Tensor sum_of(const Tensor& products) const { return sum(products, {axis}, {.keep_dims = true}); }
 
   int64_t axis;
   Tensor y, norm, is_clamped;
@@ -57,7 +57,7 @@ std::vector<Tensor> l2_normalize_gradient(const GradientContext& context) {
   const auto& attributes = context.attributes<L2NormalizeAttributes>();
   Tensor dx;
   if (context.grad(0).defined()) {
-    dx = l2_normalize_grad(context.output(0), context.output(1), context.grad(0), attributes.axis,
+    dx = vjp::l2_normalize(context.grad(0), context.output(0), context.output(1), attributes.axis,
                            attributes.epsilon);
   }
   if (!context.grad(1).defined()) return {dx};
@@ -71,7 +71,7 @@ std::vector<Tensor> l2_normalize_grad_gradient(const GradientContext& context) {
   const Tensor y = context.input(0), norms = context.input(1);
   std::vector<Tensor> gradients(3);
   if (context.needs(2))
-    gradients[2] = l2_normalize_grad(y, norms, context.grad(), attributes.axis, attributes.epsilon);
+    gradients[2] = vjp::l2_normalize(context.grad(), y, norms, attributes.axis, attributes.epsilon);
   if (!context.needs(0) && !context.needs(1)) return gradients;
   const Lines lines(y, norms, attributes);
   const Tensor dy = cast(context.input(2), norms.dtype());
@@ -114,7 +114,7 @@ Tensor l2_normalize(const Tensor& x, int64_t axis, double epsilon) {
   return call_single(op, {x}, L2NormalizeAttributes{normalize_axis(axis, x.rank(), "l2_normalize"), epsilon});
 }
 
-Tensor l2_normalize_grad(const Tensor& y, const Tensor& norm, const Tensor& dy, int64_t axis,
+Tensor vjp::l2_normalize(const Tensor& dy, const Tensor& y, const Tensor& norm, int64_t axis,
                          double epsilon) {
   static const Op& op = builtin("l2_normalize_grad");
   const int checked = normalize_axis(axis, y.rank(), "l2_normalize_grad");

@@ -23,9 +23,11 @@ struct L2NormalizeAttributes {
 /// Throws InvalidArgument unless epsilon > 0. The semantics of torch.nn.functional.normalize.
 Tensor l2_normalize(const Tensor& x, int64_t axis = -1, double epsilon = 1e-12);
 
+namespace vjp {
 /// The gradient of l2_normalize from its outputs y and norm: dx = (dy - y * sum(dy * y)) / norm where norm >=
 /// epsilon, else dy / epsilon. `norm` has x's shape with `axis` removed, in float32 for the 16-bit dtypes.
-Tensor l2_normalize_grad(const Tensor& y, const Tensor& norm, const Tensor& dy, int64_t axis = -1,
-                         double epsilon = 1e-12);
+Tensor l2_normalize(const Tensor& dy, const Tensor& y, const Tensor& norm, int64_t axis = -1,
+                    double epsilon = 1e-12);
+}  // namespace vjp
 
 }  // namespace sinter::ops

@@ -32,11 +32,11 @@ const Op& loss_scale_op() {
 
 }  // namespace
 
-Tensor loss_scale(const Tensor& norm, const LossScaleState& state, const LossScaleOptions& options) {
+Tensor update::loss_scale(const Tensor& norm, const LossScaleState& state, const LossScaleOptions& options) {
   return call_single(loss_scale_op(), {norm, state.scale, state.counts}, options);
 }
 
-Tensor clip_factor(const Tensor& norm, double max_norm) {
+Tensor update::clip_factor(const Tensor& norm, double max_norm) {
   SINTER_CHECK(max_norm > 0, "[clip_factor] expected max_norm > 0 but got {}", max_norm);
   return call_single(loss_scale_op(), {norm, Tensor(), Tensor()}, LossScaleOptions{.max_norm = max_norm});
 }

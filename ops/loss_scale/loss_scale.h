@@ -32,6 +32,7 @@ struct LossScaleState {
   Tensor counts;  ///< int64 (3): good steps since the scale changed, bad steps in a row, bad steps ever
 };
 
+namespace update {
 /// The factor on gradients of Euclidean norm `norm` (a float64 scalar, of gradients that carry the scale): a
 /// float32 scalar, min(1, max_norm / (norm / scale + 1e-6)) / scale, the first part only if there is a limit;
 /// NaN, which tells an update op to change nothing, if the norm is not finite. Then the scale grows or backs
@@ -43,5 +44,6 @@ Tensor loss_scale(const Tensor& norm, const LossScaleState& state, const LossSca
 
 /// The same for gradients without a scale: clipping only.
 Tensor clip_factor(const Tensor& norm, double max_norm);
+}  // namespace update
 
 }  // namespace sinter::ops

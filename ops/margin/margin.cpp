@@ -89,7 +89,7 @@ std::vector<Tensor> combined_margin_gradient(const GradientContext& context) {
   const Tensor labels = context.input(1), angles = context.input(2), dlogits = context.grad(0);
   std::vector<Tensor> gradients(4);
   if (context.needs(0)) {
-    gradients[0] = combined_margin_grad(dlogits, labels, context.output(0), context.output(1),
+    gradients[0] = vjp::combined_margin(dlogits, labels, context.output(0), context.output(1),
                                         context.input_spec(0).dtype, options, angles);
   }
   if (!context.needs(2) && !context.needs(3)) return gradients;
@@ -138,7 +138,7 @@ Tensor own_elements(const Tensor& x, const Tensor& labels) {
   return where(greater_equal(labels, zeros_like(labels)), own, 0.0);
 }
 
-Tensor combined_margin_grad(const Tensor& dlogits, const Tensor& labels, const Tensor& logits,
+Tensor vjp::combined_margin(const Tensor& dlogits, const Tensor& labels, const Tensor& logits,
                             const Tensor& own_cosine, DType dtype, const CombinedMarginOptions& options,
                             const Tensor& angles) {
   static const Op& op = builtin("combined_margin_grad");

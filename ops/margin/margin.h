@@ -85,11 +85,13 @@ struct CombinedMarginGradAttributes {
   }
 };
 
+namespace vjp {
 /// The gradient of combined_margin with respect to cosines of `dtype`, from `dlogits` and the op's two
 /// outputs: its logits, in which filtered elements are -0 and no others, and the own cosine of each row, (N),
 /// in the dtype of the logits; and the rows' angles, if they have any.
-Tensor combined_margin_grad(const Tensor& dlogits, const Tensor& labels, const Tensor& logits,
-                            const Tensor& own_cosine, DType dtype, const CombinedMarginOptions& options = {},
-                            const Tensor& angles = {});
+Tensor combined_margin(const Tensor& dlogits, const Tensor& labels, const Tensor& logits,
+                       const Tensor& own_cosine, DType dtype, const CombinedMarginOptions& options = {},
+                       const Tensor& angles = {});
+}  // namespace vjp
 
 }  // namespace sinter::ops

@@ -42,7 +42,7 @@ std::vector<Tensor> matmul_gradient(const GradientContext& context) {
     const Tensor a = context.input(0);
     if (b_shape.rank() == 2 && !transpose_a) {
       // One matrix for the whole batch: the batch's sum is part of the product.
-      gradients[1] = transpose_b ? linear_grad_weight(dy, a) : linear_grad_weight(a, dy);
+      gradients[1] = transpose_b ? vjp::linear_weight(dy, a) : vjp::linear_weight(a, dy);
     } else {
       const Tensor db =
           transpose_b ? matmul(dy, a, {true, transpose_a}) : matmul(a, dy, {!transpose_a, false});
@@ -72,15 +72,15 @@ std::vector<Tensor> linear_gradient(const GradientContext& context) {
   std::vector<Tensor> gradients(3);
   if (context.needs(0)) {
     const Tensor weight = context.input(1);
-    gradients[0] = dy.rank() == 1 ? matvec(weight, dy, true) : matmul(dy, weight);
+    gradients[0] = dy.rank() == 1 ? matvec(weight, dy, {.transpose_a = true}) : matmul(dy, weight);
   }
   if (context.needs(1) && context.needs(2) && dy.rank() > 1) {
-    auto [weight, bias] = linear_grad_weight_bias(dy, context.input(0));
+    auto [weight, bias] = vjp::linear_weight_bias(dy, context.input(0));
     gradients[1] = std::move(weight);
     gradients[2] = std::move(bias);
     return gradients;
   }
-  if (context.needs(1)) gradients[1] = linear_grad_weight(dy, context.input(0));
+  if (context.needs(1)) gradients[1] = vjp::linear_weight(dy, context.input(0));
   if (context.needs(2)) gradients[2] = dy.rank() == 1 ? dy : sum_to(dy, {dy.shape()[-1]});
   return gradients;
 }
@@ -102,7 +102,7 @@ std::vector<Tensor> linear_grad_weight_gradient(const GradientContext& context) 
   if (context.needs(0)) gradients[0] = linear(context.input(1), grad);
   if (context.needs(1)) {
     const Tensor dy = context.input(0);
-    gradients[1] = dy.rank() == 1 ? matvec(grad, dy, true) : matmul(dy, grad);
+    gradients[1] = dy.rank() == 1 ? matvec(grad, dy, {.transpose_a = true}) : matmul(dy, grad);
   }
   return gradients;
 }
@@ -156,12 +156,12 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return call_single(op, {x, weight, bias});
 }
 
-Tensor linear_grad_weight(const Tensor& dy, const Tensor& x) {
+Tensor vjp::linear_weight(const Tensor& dy, const Tensor& x) {
   static const Op& op = builtin("linear_grad_weight");
   return call_single(op, {dy, x});
 }
 
-LinearGradients linear_grad_weight_bias(const Tensor& dy, const Tensor& x) {
+LinearGradients vjp::linear_weight_bias(const Tensor& dy, const Tensor& x) {
   static const Op& op = builtin("linear_grad_weight_bias");
   std::vector<Tensor> gradients = call(op, {dy, x});
   return {std::move(gradients[0]), std::move(gradients[1])};

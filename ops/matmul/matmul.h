@@ -29,16 +29,20 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options = {
 /// y = x weight^T + bias: x (..., in), weight (out, in), bias (out) or undefined, y (..., out).
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
+namespace vjp {
 /// The gradient of linear with respect to weight, (out, in): the sum of dy x^T over all leading axes of
 /// dy (..., out) and x (..., in).
-Tensor linear_grad_weight(const Tensor& dy, const Tensor& x);
+Tensor linear_weight(const Tensor& dy, const Tensor& x);
+}  // namespace vjp
 
 struct LinearGradients {
   Tensor weight, bias;
 };
 
+namespace vjp {
 /// linear_grad_weight, and the gradient with respect to bias, (out), the sum of dy over all leading axes, of
 /// which there is one at least. Both in one pass over dy where the device can.
-LinearGradients linear_grad_weight_bias(const Tensor& dy, const Tensor& x);
+LinearGradients linear_weight_bias(const Tensor& dy, const Tensor& x);
+}  // namespace vjp
 
 }  // namespace sinter::ops

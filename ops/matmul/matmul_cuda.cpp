@@ -144,7 +144,7 @@ std::shared_ptr<const Prepared> prepare_matvec(const KernelQuery& query) {
   auto prepared = std::make_shared<PreparedProducts>();
   const Shape &a = query.input(0).shape, &y = query.output(0).shape;
   if (y.numel() == 0) return prepared;
-  const bool transpose = query.attributes<MatvecAttributes>().transpose_a;
+  const bool transpose = query.attributes<MatvecOptions>().transpose_a;
   const int64_t out = a[transpose ? -1 : -2], in = a[transpose ? -2 : -1];
   prepared->is_zero = in == 0;
   if (prepared->is_zero) return prepared;

@@ -31,12 +31,12 @@ std::vector<TensorSpec> infer_add_to_mean(const InferContext& context) {
 
 }  // namespace
 
-void count_ranks_(const Tensor& counts, const Tensor& logits, const Tensor& target) {
+void update::count_ranks_(const Tensor& counts, const Tensor& logits, const Tensor& target) {
   static const Op& op = builtin("count_ranks_");
   call(op, {counts, logits, target});
 }
 
-void add_to_mean_(const Tensor& totals, const Tensor& value, double weight) {
+void update::add_to_mean_(const Tensor& totals, const Tensor& value, double weight) {
   static const Op& op = builtin("add_to_mean_");
   call(op, {totals, value}, AddToMeanAttributes{weight});
 }

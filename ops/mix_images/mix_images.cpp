@@ -7,7 +7,7 @@ namespace {
 constexpr int64_t kFarthest = int64_t{1} << 40;  // of a box's edges, so that their sums do not overflow
 
 std::vector<TensorSpec> infer_mix_images(const InferContext& context) {
-  const auto& options = context.attributes<MixImagesAttributes>();
+  const auto& options = context.attributes<MixImagesOptions>();
   context.expect_float(0);
   if (options.boxed) context.expect_rank(0, 4);
   SINTER_CHECK(context.shape(0).rank() >= 1, "[mix_images] expected rows but got a scalar");
@@ -23,7 +23,7 @@ std::vector<TensorSpec> infer_mix_images(const InferContext& context) {
 
 }  // namespace
 
-Tensor mix_images(const Tensor& x, const MixImagesAttributes& options) {
+Tensor mix_images(const Tensor& x, const MixImagesOptions& options) {
   static const Op& op = builtin("mix_images");
   return call_single(op, {x}, options);
 }

@@ -9,20 +9,19 @@
 
 namespace sinter::ops {
 
-struct MixImagesAttributes {
+struct MixImagesOptions {
   double share = 1.0;  ///< of a row's own values, in [0, 1]
   /// Mixes nothing but a box of the images, the same for all; what lies beyond the border is passed over.
   bool boxed = false;
   int64_t top = 0, left = 0, height = 0, width = 0;
   Layout layout = Layout::kNCHW;  ///< of boxed images
 
-  bool operator==(const MixImagesAttributes&) const = default;
+  bool operator==(const MixImagesOptions&) const = default;
   static constexpr auto fields() {
-    return std::tuple(
-        field("share", &MixImagesAttributes::share), field("boxed", &MixImagesAttributes::boxed),
-        field("top", &MixImagesAttributes::top), field("left", &MixImagesAttributes::left),
-        field("height", &MixImagesAttributes::height), field("width", &MixImagesAttributes::width),
-        field("layout", &MixImagesAttributes::layout));
+    return std::tuple(field("share", &MixImagesOptions::share), field("boxed", &MixImagesOptions::boxed),
+                      field("top", &MixImagesOptions::top), field("left", &MixImagesOptions::left),
+                      field("height", &MixImagesOptions::height), field("width", &MixImagesOptions::width),
+                      field("layout", &MixImagesOptions::layout));
   }
 };
 
@@ -30,6 +29,6 @@ struct MixImagesAttributes {
 /// if `boxed`, of images (N, C, H, W) or (N, H, W, C), in the box only. A share of 0 or 1 copies. No
 /// gradient. Throws InvalidArgument for other dtypes and ranks, a share outside [0, 1], or a box of negative
 /// size.
-Tensor mix_images(const Tensor& x, const MixImagesAttributes& options);
+Tensor mix_images(const Tensor& x, const MixImagesOptions& options);
 
 }  // namespace sinter::ops

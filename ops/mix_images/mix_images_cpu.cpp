@@ -34,7 +34,7 @@ void mix_rows(const KernelContext& context, double share) {
 
 /// Rows of pixels, of which a box is mixed.
 template <class T>
-void mix_boxes(const KernelContext& context, const MixImagesAttributes& options) {
+void mix_boxes(const KernelContext& context, const MixImagesOptions& options) {
   const ImageAxes axes = image_axes(context.input(0).shape, options.layout);
   const ImageBox box = box_of(options);
   const int64_t step = axes.channels_last ? axes.channels : 1, row_size = axes.width * step;
@@ -57,7 +57,7 @@ void mix_boxes(const KernelContext& context, const MixImagesAttributes& options)
 }
 
 void run_mix_images(const KernelContext& context) {
-  const auto& options = context.attributes<MixImagesAttributes>();
+  const auto& options = context.attributes<MixImagesOptions>();
   if (context.output(0).numel() == 0) return;
   dispatch_float(context.output(0).dtype, "mix_images", [&]<class T> {
     options.boxed ? mix_boxes<T>(context, options) : mix_rows<T>(context, options.share);

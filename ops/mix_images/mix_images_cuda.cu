@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 void run_mix_images(const KernelContext& context) {
-  const auto& options = context.attributes<MixImagesAttributes>();
+  const auto& options = context.attributes<MixImagesOptions>();
   const Shape& shape = context.input(0).shape;
   if (shape.numel() == 0) return;
   const int64_t images = shape[0], size = shape.numel() / images;

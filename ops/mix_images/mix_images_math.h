@@ -21,7 +21,7 @@ struct Mix {
   }
 };
 
-inline ImageBox box_of(const MixImagesAttributes& options) {
+inline ImageBox box_of(const MixImagesOptions& options) {
   return {options.top, options.left, options.height, options.width};
 }
 

@@ -5,7 +5,7 @@ namespace sinter::ops {
 namespace {
 
 OpSample make_mix_images(SampleMaker& maker) {
-  MixImagesAttributes options;
+  MixImagesOptions options;
   options.share = maker.chance(0.2) ? 0.0 : maker.chance(0.1) ? 1.0 : maker.uniform(0, 1);
   options.boxed = maker.chance(0.6);
   options.layout = maker.pick({Layout::kNCHW, Layout::kNHWC});
@@ -21,7 +21,7 @@ OpSample make_mix_images(SampleMaker& maker) {
 
 /// Goes by places (n, c, y, x) instead of runs of memory.
 std::vector<ReferenceTensor> mix_images_reference(const OpSample& sample) {
-  const auto& options = sample.attributes.as<MixImagesAttributes>();
+  const auto& options = sample.attributes.as<MixImagesOptions>();
   const ReferenceTensor x = reference_of(sample.inputs[0]);
   ReferenceTensor mixed(x.shape);
   if (x.values.empty()) return {mixed};

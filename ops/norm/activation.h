@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace sinter::ops {
+namespace sinter::ops::fused {
 
 enum class Activation : uint8_t { kNone, kRelu, kPRelu };
 
@@ -12,4 +12,4 @@ constexpr std::string_view to_string(Activation activation) {
   return activation == Activation::kNone ? "none" : activation == Activation::kRelu ? "relu" : "prelu";
 }
 
-}  // namespace sinter::ops
+}  // namespace sinter::ops::fused

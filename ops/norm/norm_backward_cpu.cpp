@@ -210,7 +210,7 @@ const Sign* find_signs(const NormGradCall& call, Sign* signs) {
 /// The sums need the addend: if it is normalised, and under PReLU to find the argument again.
 bool reads_addend(const NormGradCall& call) {
   return call.options.normalize_addend ||
-         (call.options.activation == Activation::kPRelu && call.addend.x.present);
+         (call.options.activation == fused::Activation::kPRelu && call.addend.x.present);
 }
 
 /// Workspace: the sums; then the table and scratch that they come from, whose place the parameters of the
@@ -231,7 +231,7 @@ void backward(const NormGradCall& call, const Sign* signs, void* workspace) {
       const TensorView& g = call.gives_dz() ? call.addend.dx : call.main.dx;
       store_slopes(slopes, g.as<T>(), call.view.numel());
       NormGradCall direct = call;
-      direct.options.activation = Activation::kNone;
+      direct.options.activation = fused::Activation::kNone;
       direct.dy = g;
       direct.dy2 = direct.mask = {};
       direct.addend = {};
@@ -267,7 +267,7 @@ void backward(const NormGradCall& call, const Sign* signs, void* workspace) {
 
 /// Neither signs nor an addend are read.
 bool is_direct(const NormGradOptions& options) {
-  return options.activation == Activation::kNone && !options.normalize_addend;
+  return options.activation == fused::Activation::kNone && !options.normalize_addend;
 }
 
 }  // namespace
@@ -277,7 +277,7 @@ size_t norm_cpu_bytes(const NormGradProblem& problem) {
   const size_t element = size_of(accumulate_dtype(problem.dtype));
   const NormGradOptions& options = problem.options;
   const bool direct = is_direct(options);
-  const Way way = options.activation == Activation::kPRelu ? Way::kPRelu : Way::kMasked;
+  const Way way = options.activation == fused::Activation::kPRelu ? Way::kPRelu : Way::kMasked;
   const bool adds = options.normalize_addend || way == Way::kPRelu;  // at most
   const size_t sums = sums_of(way, adds), lanes = static_cast<size_t>(loop.width()) * element;
   return (direct ? 0 : signs_bytes(problem.view.numel())) +
@@ -292,7 +292,7 @@ void norm_cpu(const NormGradCall& call, void* workspace) {
   dispatch_float(call.main.x.dtype, "batch_norm_grad", [&]<class T> {
     if (direct) {
       backward<T, Way::kDirect>(call, signs, rest);
-    } else if (call.options.activation == Activation::kPRelu) {
+    } else if (call.options.activation == fused::Activation::kPRelu) {
       backward<T, Way::kPRelu>(call, signs, rest);
     } else {
       backward<T, Way::kMasked>(call, signs, rest);

@@ -27,7 +27,7 @@ struct NormOptions {
   double epsilon = 1e-5;
   double momentum = 0.1;
   bool training = true;  ///< else the running statistics are used, as constants
-  Activation activation = Activation::kNone;
+  fused::Activation activation = fused::Activation::kNone;
   bool normalize_addend = false;
   /// mean and inv_std are inputs: no statistics are computed, nor running ones read or moved.
   bool statistics_given = false;
@@ -73,7 +73,7 @@ struct NormCall {
 struct NormGradOptions {
   bool training = true;         ///< mean and inv_std depend on the tensors; else they are constants
   bool parameter_grads = true;  ///< else only those of x and the addend are wanted
-  Activation activation = Activation::kNone;
+  fused::Activation activation = fused::Activation::kNone;
   bool normalize_addend = false;
 };
 

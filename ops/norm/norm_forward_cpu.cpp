@@ -14,8 +14,8 @@ size_t element_of(DType dtype) {
 }
 
 /// Arrays of parameters that the pass over the tensor needs.
-constexpr size_t parameters_of(bool two, Activation activation) {
-  return size_t{3} + (two ? 3 : 0) + (activation == Activation::kPRelu ? 1 : 0);
+constexpr size_t parameters_of(bool two, fused::Activation activation) {
+  return size_t{3} + (two ? 3 : 0) + (activation == fused::Activation::kPRelu ? 1 : 0);
 }
 
 /// Where a call's scratch lies: mean and inv_std (double) of each tensor that is normalised, the signs of all
@@ -28,7 +28,7 @@ struct Scratch {
 
   static size_t front_bytes(const ChannelView& view, const NormOptions& options, bool has_mask) {
     const size_t statistics = static_cast<size_t>(view.channels) * 2 * sizeof(double);
-    const bool has_signs = has_mask && options.activation != Activation::kNone;
+    const bool has_signs = has_mask && options.activation != fused::Activation::kNone;
     const size_t signs = has_signs ? signs_bytes(view.numel()) : 0;
     return statistics * (options.normalize_addend ? 2 : 1) + signs;
   }
@@ -49,8 +49,8 @@ Normalize<C> normalizer(const NormTensor& tensor, const double* mean, const doub
 }
 
 /// The pass behind the statistics: y and the signs of the activation's arguments.
-template <class T, AddendKind kind, Activation activation,
-          bool stores_signs = activation != Activation::kNone>
+template <class T, AddendKind kind, fused::Activation activation,
+          bool stores_signs = activation != fused::Activation::kNone>
 void map_tensor(const NormCall& call, const ChannelLoop& loop, const Scratch& scratch) {
   using C = compute_type<T>;
   constexpr bool two = kind == AddendKind::kNormalized;
@@ -62,7 +62,7 @@ void map_tensor(const NormCall& call, const ChannelLoop& loop, const Scratch& sc
       const Normalize<C> addend = normalizer<C>(call.addend, scratch.addend_mean, scratch.addend_inv_std, c);
       values[3] = addend.mean, values[4] = addend.scale, values[5] = addend.shift;
     }
-    if constexpr (activation == Activation::kPRelu) values.back() = slope_of<C>(call.alpha, c);
+    if constexpr (activation == fused::Activation::kPRelu) values.back() = slope_of<C>(call.alpha, c);
     return values;
   });
   const T* x = call.main.x.as<const T>();
@@ -76,10 +76,10 @@ void map_tensor(const NormCall& call, const ChannelLoop& loop, const Scratch& sc
     } else if constexpr (kind == AddendKind::kPlain) {
       z += static_cast<C>(addend[i]);
     }
-    if constexpr (activation != Activation::kNone) {
+    if constexpr (activation != fused::Activation::kNone) {
       const auto on = widen<C>(passes<activation>(z));
       if constexpr (stores_signs) signs[i] = static_cast<Sign>(on);
-      z = activation == Activation::kRelu ? select(on, z, C{0}) : z * select(on, C{1}, p.back());
+      z = activation == fused::Activation::kRelu ? select(on, z, C{0}) : z * select(on, C{1}, p.back());
     }
     y[i] = static_cast<T>(z);
   });
@@ -87,7 +87,7 @@ void map_tensor(const NormCall& call, const ChannelLoop& loop, const Scratch& sc
   const int64_t elements = loop.view().numel();
   if constexpr (stores_signs) {
     pack_signs(signs, elements, call.mask.as<uint8_t>());
-  } else if constexpr (activation == Activation::kRelu && std::is_same_v<T, C>) {
+  } else if constexpr (activation == fused::Activation::kRelu && std::is_same_v<T, C>) {
     pack_relu(y, elements, call.mask.as<uint8_t>());
   }
 }
@@ -95,19 +95,21 @@ void map_tensor(const NormCall& call, const ChannelLoop& loop, const Scratch& sc
 template <class T, AddendKind kind>
 void map_tensor(const NormCall& call, const ChannelLoop& loop, const Scratch& scratch) {
   switch (call.options.activation) {
-    case Activation::kNone:
-      return map_tensor<T, kind, Activation::kNone>(call, loop, scratch);
-    case Activation::kRelu:
-      if (!call.mask.present) return map_tensor<T, kind, Activation::kRelu, false>(call, loop, scratch);
+    case fused::Activation::kNone:
+      return map_tensor<T, kind, fused::Activation::kNone>(call, loop, scratch);
+    case fused::Activation::kRelu:
+      if (!call.mask.present)
+        return map_tensor<T, kind, fused::Activation::kRelu, false>(call, loop, scratch);
       if constexpr (std::is_same_v<T,
                                    compute_type<T>>) {  // else y, from which the signs would come, is rounded
         if (!loop.by_rows() && loop.view().inner < kShortOfSigns)
-          return map_tensor<T, kind, Activation::kRelu, false>(call, loop, scratch);
+          return map_tensor<T, kind, fused::Activation::kRelu, false>(call, loop, scratch);
       }
-      return map_tensor<T, kind, Activation::kRelu>(call, loop, scratch);
-    case Activation::kPRelu:
-      if (!call.mask.present) return map_tensor<T, kind, Activation::kPRelu, false>(call, loop, scratch);
-      return map_tensor<T, kind, Activation::kPRelu>(call, loop, scratch);
+      return map_tensor<T, kind, fused::Activation::kRelu>(call, loop, scratch);
+    case fused::Activation::kPRelu:
+      if (!call.mask.present)
+        return map_tensor<T, kind, fused::Activation::kPRelu, false>(call, loop, scratch);
+      return map_tensor<T, kind, fused::Activation::kPRelu>(call, loop, scratch);
   }
 }
 

@@ -84,9 +84,9 @@ SINTER_HOST_DEVICE inline Moments moments_of_sums(double count, double sum, doub
 
 /// The mask's bit: the activation passes x, and the gradient, on unchanged. NaN passes ReLU, and is scaled by
 /// PReLU, as alone.
-template <Activation activation, class C>
+template <fused::Activation activation, class C>
 SINTER_HOST_DEVICE bool passes(C x) {
-  if constexpr (activation == Activation::kPRelu) {
+  if constexpr (activation == fused::Activation::kPRelu) {
     return x > C{0};
   } else {
     return !(x <= C{0});

@@ -14,7 +14,7 @@ void expect_share(const char* name, double value) {
   SINTER_CHECK(value >= 0 && value < 1, "[{}] expected {} in [0, 1) but got {}", Rule::kName, name, value);
 }
 
-void check(const SgdOptions& options) {
+void check(const update::SGDStep& options) {
   expect_not_negative<SgdRule>("momentum", options.momentum);
   expect_not_negative<SgdRule>("weight_decay", options.weight_decay);
   SINTER_CHECK(!options.nesterov || (options.momentum > 0 && options.dampening == 0),
@@ -32,21 +32,21 @@ void check_adam(const typename Rule::Options& options) {
   expect_not_negative<Rule>("epsilon", options.epsilon);
   expect_not_negative<Rule>("weight_decay", options.weight_decay);
 }
-void check(const AdamWOptions& options) {
+void check(const update::AdamWStep& options) {
   check_adam<AdamWRule>(options);
 }
-void check(const LambOptions& options) {
+void check(const update::LAMBStep& options) {
   check_adam<LambRule>(options);
 }
 
-void check(const RmsPropOptions& options) {
+void check(const update::RMSpropStep& options) {
   expect_share<RmsPropRule>("alpha", options.alpha);
   expect_not_negative<RmsPropRule>("epsilon", options.epsilon);
   expect_not_negative<RmsPropRule>("momentum", options.momentum);
   expect_not_negative<RmsPropRule>("weight_decay", options.weight_decay);
 }
 
-void check(const LarsOptions& options) {
+void check(const update::LARSStep& options) {
   expect_share<LarsRule>("momentum", options.momentum);
   expect_not_negative<LarsRule>("weight_decay", options.weight_decay);
   SINTER_CHECK(options.trust_coefficient > 0, "[lars_step] expected trust_coefficient > 0 but got {}",
@@ -147,24 +147,24 @@ void add_step(OpRegistry& registry) {
 
 }  // namespace
 
-void sgd_step(std::span<const UpdateSlot> slots, const Tensor& learning_rate, const SgdOptions& options,
-              const Tensor& gradient_factor) {
+void update::sgd_step(std::span<const UpdateSlot> slots, const Tensor& learning_rate,
+                      const update::SGDStep& options, const Tensor& gradient_factor) {
   step<SgdRule>(slots, learning_rate, options, gradient_factor);
 }
-void adamw_step(std::span<const UpdateSlot> slots, const Tensor& learning_rate, const AdamWOptions& options,
-                const Tensor& gradient_factor) {
+void update::adamw_step(std::span<const UpdateSlot> slots, const Tensor& learning_rate,
+                        const update::AdamWStep& options, const Tensor& gradient_factor) {
   step<AdamWRule>(slots, learning_rate, options, gradient_factor);
 }
-void rmsprop_step(std::span<const UpdateSlot> slots, const Tensor& learning_rate,
-                  const RmsPropOptions& options, const Tensor& gradient_factor) {
+void update::rmsprop_step(std::span<const UpdateSlot> slots, const Tensor& learning_rate,
+                          const update::RMSpropStep& options, const Tensor& gradient_factor) {
   step<RmsPropRule>(slots, learning_rate, options, gradient_factor);
 }
-void lars_step(std::span<const UpdateSlot> slots, const Tensor& learning_rate, const LarsOptions& options,
-               const Tensor& gradient_factor) {
+void update::lars_step(std::span<const UpdateSlot> slots, const Tensor& learning_rate,
+                       const update::LARSStep& options, const Tensor& gradient_factor) {
   step<LarsRule>(slots, learning_rate, options, gradient_factor);
 }
-void lamb_step(std::span<const UpdateSlot> slots, const Tensor& learning_rate, const LambOptions& options,
-               const Tensor& gradient_factor) {
+void update::lamb_step(std::span<const UpdateSlot> slots, const Tensor& learning_rate,
+                       const update::LAMBStep& options, const Tensor& gradient_factor) {
   step<LambRule>(slots, learning_rate, options, gradient_factor);
 }
 

@@ -33,7 +33,8 @@ struct UpdateSlot {
   Tensor working = {};  ///< float16 or bfloat16 copy of a float32 parameter, overwritten; may be undefined
 };
 
-struct SgdOptions {
+namespace update {
+struct SGDStep {
   double momentum = 0.0;
   double dampening = 0.0;
   double weight_decay = 0.0;
@@ -41,12 +42,12 @@ struct SgdOptions {
   bool maximize = false;         ///< climb: the gradient counts with the opposite sign
   bool moving_momentum = false;  ///< `momentum` > 0 too
 
-  bool operator==(const SgdOptions&) const = default;
+  bool operator==(const SGDStep&) const = default;
   static constexpr auto fields() {
-    return std::tuple(field("momentum", &SgdOptions::momentum), field("dampening", &SgdOptions::dampening),
-                      field("weight_decay", &SgdOptions::weight_decay),
-                      field("nesterov", &SgdOptions::nesterov), field("maximize", &SgdOptions::maximize),
-                      field("moving_momentum", &SgdOptions::moving_momentum));
+    return std::tuple(field("momentum", &SGDStep::momentum), field("dampening", &SGDStep::dampening),
+                      field("weight_decay", &SGDStep::weight_decay), field("nesterov", &SGDStep::nesterov),
+                      field("maximize", &SGDStep::maximize),
+                      field("moving_momentum", &SGDStep::moving_momentum));
   }
 };
 
@@ -57,10 +58,10 @@ struct SgdOptions {
 ///   parameter = parameter - learning_rate * g
 /// At the first step the buffer is written without being read. `step` may be undefined if the buffer starts
 /// as zeros and nothing dampens it.
-void sgd_step(std::span<const UpdateSlot> slots, const Tensor& learning_rate, const SgdOptions& options,
+void sgd_step(std::span<const UpdateSlot> slots, const Tensor& learning_rate, const SGDStep& options,
               const Tensor& gradient_factor = {});
 
-struct AdamWOptions {
+struct AdamWStep {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
@@ -70,13 +71,13 @@ struct AdamWOptions {
   bool maximize = false;  ///< climb: the gradient counts with the opposite sign
   bool moving_beta1 = false;
 
-  bool operator==(const AdamWOptions&) const = default;
+  bool operator==(const AdamWStep&) const = default;
   static constexpr auto fields() {
-    return std::tuple(
-        field("beta1", &AdamWOptions::beta1), field("beta2", &AdamWOptions::beta2),
-        field("epsilon", &AdamWOptions::epsilon), field("weight_decay", &AdamWOptions::weight_decay),
-        field("decoupled", &AdamWOptions::decoupled), field("amsgrad", &AdamWOptions::amsgrad),
-        field("maximize", &AdamWOptions::maximize), field("moving_beta1", &AdamWOptions::moving_beta1));
+    return std::tuple(field("beta1", &AdamWStep::beta1), field("beta2", &AdamWStep::beta2),
+                      field("epsilon", &AdamWStep::epsilon), field("weight_decay", &AdamWStep::weight_decay),
+                      field("decoupled", &AdamWStep::decoupled), field("amsgrad", &AdamWStep::amsgrad),
+                      field("maximize", &AdamWStep::maximize),
+                      field("moving_beta1", &AdamWStep::moving_beta1));
   }
 };
 
@@ -91,10 +92,10 @@ struct AdamWOptions {
 /// Source: I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", ICLR 2019; D. Kingma, J. Ba,
 /// "Adam: a method for stochastic optimization", ICLR 2015; S. Reddi, S. Kale, S. Kumar, "On the convergence
 /// of Adam and beyond", ICLR 2018 (amsgrad).
-void adamw_step(std::span<const UpdateSlot> slots, const Tensor& learning_rate, const AdamWOptions& options,
+void adamw_step(std::span<const UpdateSlot> slots, const Tensor& learning_rate, const AdamWStep& options,
                 const Tensor& gradient_factor = {});
 
-struct RmsPropOptions {
+struct RMSpropStep {
   double alpha = 0.99;        ///< in [0, 1): the share of the average that a step keeps
   double epsilon = 1e-8;      ///< >= 0
   double momentum = 0.0;      ///< >= 0
@@ -102,12 +103,12 @@ struct RmsPropOptions {
   bool centered = false;      ///< divide by the deviation, the mean gradient taken away
   bool maximize = false;      ///< climb: the gradient counts with the opposite sign
 
-  bool operator==(const RmsPropOptions&) const = default;
+  bool operator==(const RMSpropStep&) const = default;
   static constexpr auto fields() {
-    return std::tuple(
-        field("alpha", &RmsPropOptions::alpha), field("epsilon", &RmsPropOptions::epsilon),
-        field("momentum", &RmsPropOptions::momentum), field("weight_decay", &RmsPropOptions::weight_decay),
-        field("centered", &RmsPropOptions::centered), field("maximize", &RmsPropOptions::maximize));
+    return std::tuple(field("alpha", &RMSpropStep::alpha), field("epsilon", &RMSpropStep::epsilon),
+                      field("momentum", &RMSpropStep::momentum),
+                      field("weight_decay", &RMSpropStep::weight_decay),
+                      field("centered", &RMSpropStep::centered), field("maximize", &RMSpropStep::maximize));
   }
 };
 
@@ -121,10 +122,10 @@ struct RmsPropOptions {
 ///   parameter = parameter - learning_rate * (momentum_buffer or g / d)
 /// Source: G. Hinton, "Neural networks for machine learning", lecture 6e, 2012; A. Graves, "Generating
 /// sequences with recurrent neural networks", arXiv:1308.0850 (centered).
-void rmsprop_step(std::span<const UpdateSlot> slots, const Tensor& learning_rate,
-                  const RmsPropOptions& options, const Tensor& gradient_factor = {});
+void rmsprop_step(std::span<const UpdateSlot> slots, const Tensor& learning_rate, const RMSpropStep& options,
+                  const Tensor& gradient_factor = {});
 
-struct LarsOptions {
+struct LARSStep {
   double momentum = 0.9;
   double weight_decay = 0.0;
   double trust_coefficient = 0.001;
@@ -133,13 +134,13 @@ struct LarsOptions {
   bool adapts = true;  ///< false: the trust ratio is 1, as norms and biases want it
   bool moving_momentum = false;
 
-  bool operator==(const LarsOptions&) const = default;
+  bool operator==(const LARSStep&) const = default;
   static constexpr auto fields() {
-    return std::tuple(
-        field("momentum", &LarsOptions::momentum), field("weight_decay", &LarsOptions::weight_decay),
-        field("trust_coefficient", &LarsOptions::trust_coefficient), field("epsilon", &LarsOptions::epsilon),
-        field("nesterov", &LarsOptions::nesterov), field("adapts", &LarsOptions::adapts),
-        field("moving_momentum", &LarsOptions::moving_momentum));
+    return std::tuple(field("momentum", &LARSStep::momentum), field("weight_decay", &LARSStep::weight_decay),
+                      field("trust_coefficient", &LARSStep::trust_coefficient),
+                      field("epsilon", &LARSStep::epsilon), field("nesterov", &LARSStep::nesterov),
+                      field("adapts", &LARSStep::adapts),
+                      field("moving_momentum", &LARSStep::moving_momentum));
   }
 };
 
@@ -153,10 +154,10 @@ struct LarsOptions {
 /// Norms are in double precision, in an order that depends on the shapes alone. The learning rate stands
 /// outside the momentum, as in torch.optim.SGD; in the paper's equations it stands inside. Source: Y. You, I.
 /// Gitman, B. Ginsburg, "Large batch training of convolutional networks", 2017.
-void lars_step(std::span<const UpdateSlot> slots, const Tensor& learning_rate, const LarsOptions& options,
+void lars_step(std::span<const UpdateSlot> slots, const Tensor& learning_rate, const LARSStep& options,
                const Tensor& gradient_factor = {});
 
-struct LambOptions {
+struct LAMBStep {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-6;
@@ -164,12 +165,11 @@ struct LambOptions {
   bool adapts = true;  ///< false: the trust ratio is 1, as norms and biases want it
   bool moving_beta1 = false;
 
-  bool operator==(const LambOptions&) const = default;
+  bool operator==(const LAMBStep&) const = default;
   static constexpr auto fields() {
-    return std::tuple(
-        field("beta1", &LambOptions::beta1), field("beta2", &LambOptions::beta2),
-        field("epsilon", &LambOptions::epsilon), field("weight_decay", &LambOptions::weight_decay),
-        field("adapts", &LambOptions::adapts), field("moving_beta1", &LambOptions::moving_beta1));
+    return std::tuple(field("beta1", &LAMBStep::beta1), field("beta2", &LAMBStep::beta2),
+                      field("epsilon", &LAMBStep::epsilon), field("weight_decay", &LAMBStep::weight_decay),
+                      field("adapts", &LAMBStep::adapts), field("moving_beta1", &LAMBStep::moving_beta1));
   }
 };
 
@@ -186,7 +186,8 @@ struct LambOptions {
 /// gradients are not clipped here: some implementations divide them by their common norm first, which
 /// nn::clip_grad_norm and nn::ScaledStepOptions::max_grad_norm do. Source: Y. You et al., "Large batch
 /// optimization for deep learning: training BERT in 76 minutes", ICLR 2020, algorithm 2.
-void lamb_step(std::span<const UpdateSlot> slots, const Tensor& learning_rate, const LambOptions& options,
+void lamb_step(std::span<const UpdateSlot> slots, const Tensor& learning_rate, const LAMBStep& options,
                const Tensor& gradient_factor = {});
+}  // namespace update
 
 }  // namespace sinter::ops

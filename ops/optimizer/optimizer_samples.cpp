@@ -86,7 +86,7 @@ double norm_of(const ReferenceTensor& tensor) {
 // ---- SGD
 
 OpSample make_sgd_step(SampleMaker& maker) {
-  SgdOptions options;
+  update::SGDStep options;
   options.momentum = maker.pick({0.0, 0.9, 0.9});
   options.nesterov = options.momentum > 0 && maker.chance(0.4);
   options.dampening = options.nesterov ? 0.0 : maker.pick({0.0, 0.3});
@@ -98,7 +98,7 @@ OpSample make_sgd_step(SampleMaker& maker) {
 }
 
 std::vector<ReferenceTensor> sgd_step_reference(const OpSample& sample) {
-  const auto& options = sample.attributes.as<SgdOptions>();
+  const auto& options = sample.attributes.as<update::SGDStep>();
   return update_slots(sample, 1, [&](ReferenceSlot& slot) {
     ReferenceTensor &parameter = slot.parameter, &buffer = slot.buffers[0];
     const double momentum = options.moving_momentum ? slot.rates[1] : options.momentum;
@@ -120,7 +120,7 @@ std::vector<ReferenceTensor> sgd_step_reference(const OpSample& sample) {
 // ---- AdamW
 
 OpSample make_adamw_step(SampleMaker& maker) {
-  AdamWOptions options;
+  update::AdamWStep options;
   options.beta1 = maker.pick({0.9, 0.5});
   options.beta2 = maker.pick({0.999, 0.9});
   options.epsilon = maker.pick({1e-8, 1e-3});
@@ -135,7 +135,7 @@ OpSample make_adamw_step(SampleMaker& maker) {
 }
 
 std::vector<ReferenceTensor> adamw_step_reference(const OpSample& sample) {
-  const auto& options = sample.attributes.as<AdamWOptions>();
+  const auto& options = sample.attributes.as<update::AdamWStep>();
   return update_slots(sample, 3, [&](ReferenceSlot& slot) {
     ReferenceTensor &parameter = slot.parameter, &mean = slot.buffers[0], &square = slot.buffers[1],
                     &largest = slot.buffers[2];
@@ -160,7 +160,7 @@ std::vector<ReferenceTensor> adamw_step_reference(const OpSample& sample) {
 // ---- RMSprop
 
 OpSample make_rmsprop_step(SampleMaker& maker) {
-  RmsPropOptions options;
+  update::RMSpropStep options;
   options.alpha = maker.pick({0.99, 0.5});
   options.epsilon = maker.pick({1e-8, 1e-3});
   options.momentum = maker.pick({0.0, 0.9});
@@ -173,7 +173,7 @@ OpSample make_rmsprop_step(SampleMaker& maker) {
 }
 
 std::vector<ReferenceTensor> rmsprop_step_reference(const OpSample& sample) {
-  const auto& options = sample.attributes.as<RmsPropOptions>();
+  const auto& options = sample.attributes.as<update::RMSpropStep>();
   return update_slots(sample, 3, [&](ReferenceSlot& slot) {
     ReferenceTensor &parameter = slot.parameter, &square = slot.buffers[0], &mean = slot.buffers[1],
                     &buffer = slot.buffers[2];
@@ -196,7 +196,7 @@ std::vector<ReferenceTensor> rmsprop_step_reference(const OpSample& sample) {
 // ---- LARS
 
 OpSample make_lars_step(SampleMaker& maker) {
-  LarsOptions options;
+  update::LARSStep options;
   options.momentum = maker.pick({0.0, 0.9, 0.9});
   options.weight_decay = maker.pick({0.0, 0.05});
   options.trust_coefficient = maker.pick({0.02, 1.0});
@@ -208,7 +208,7 @@ OpSample make_lars_step(SampleMaker& maker) {
 }
 
 std::vector<ReferenceTensor> lars_step_reference(const OpSample& sample) {
-  const auto& options = sample.attributes.as<LarsOptions>();
+  const auto& options = sample.attributes.as<update::LARSStep>();
   return update_slots(sample, 1, [&](ReferenceSlot& slot) {
     ReferenceTensor &parameter = slot.parameter, &buffer = slot.buffers[0];
     const double momentum = options.moving_momentum ? slot.rates[1] : options.momentum;
@@ -227,7 +227,7 @@ std::vector<ReferenceTensor> lars_step_reference(const OpSample& sample) {
 // ---- LAMB
 
 OpSample make_lamb_step(SampleMaker& maker) {
-  LambOptions options;
+  update::LAMBStep options;
   options.beta1 = maker.pick({0.9, 0.5});
   options.beta2 = maker.pick({0.999, 0.9});
   options.epsilon = maker.pick({1e-6, 1e-3});
@@ -240,7 +240,7 @@ OpSample make_lamb_step(SampleMaker& maker) {
 }
 
 std::vector<ReferenceTensor> lamb_step_reference(const OpSample& sample) {
-  const auto& options = sample.attributes.as<LambOptions>();
+  const auto& options = sample.attributes.as<update::LAMBStep>();
   return update_slots(sample, 2, [&](ReferenceSlot& slot) {
     ReferenceTensor &parameter = slot.parameter, &mean = slot.buffers[0], &square = slot.buffers[1];
     const double beta1 = options.moving_beta1 ? slot.rates[1] : options.beta1;

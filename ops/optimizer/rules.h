@@ -67,7 +67,7 @@ struct BufferName {
 enum class StepCount { kPassedOver, kMayRead, kNeeds };
 
 struct SgdRule {
-  using Options = SgdOptions;
+  using Options = update::SGDStep;
   static constexpr const char* kName = "sgd_step";
   static constexpr std::array kBuffers = {BufferName{"momentum", true}};
   static constexpr StepCount kStep = StepCount::kMayRead;
@@ -109,7 +109,7 @@ struct SgdRule {
 };
 
 struct AdamWRule {
-  using Options = AdamWOptions;
+  using Options = update::AdamWStep;
   static constexpr const char* kName = "adamw_step";
   static constexpr std::array kBuffers = {BufferName{"exp_avg"}, BufferName{"exp_avg_sq"},
                                           BufferName{"max_exp_avg_sq", true}};
@@ -160,7 +160,7 @@ struct AdamWRule {
 };
 
 struct RmsPropRule {
-  using Options = RmsPropOptions;
+  using Options = update::RMSpropStep;
   static constexpr const char* kName = "rmsprop_step";
   static constexpr std::array kBuffers = {BufferName{"square_avg"}, BufferName{"grad_avg", true},
                                           BufferName{"momentum", true}};
@@ -213,7 +213,7 @@ struct RmsPropRule {
 // the buffers.
 
 struct LarsRule {
-  using Options = LarsOptions;
+  using Options = update::LARSStep;
   static constexpr const char* kName = "lars_step";
   static constexpr std::array kBuffers = {BufferName{"momentum"}};
   static constexpr StepCount kStep = StepCount::kPassedOver;
@@ -249,7 +249,7 @@ struct LarsRule {
 };
 
 struct LambRule {
-  using Options = LambOptions;
+  using Options = update::LAMBStep;
   static constexpr const char* kName = "lamb_step";
   static constexpr std::array kBuffers = {BufferName{"exp_avg"}, BufferName{"exp_avg_sq"}};
   static constexpr StepCount kStep = StepCount::kNeeds;

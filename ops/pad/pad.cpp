@@ -58,7 +58,7 @@ std::vector<TensorSpec> infer_pad(const InferContext& context) {
 
 std::vector<Tensor> pad_gradient(const GradientContext& context) {
   const auto& attributes = context.attributes<PadAttributes>();
-  return {pad_grad(context.grad(), attributes.padding, attributes.mode)};
+  return {vjp::pad(context.grad(), attributes.padding, attributes.mode)};
 }
 
 std::vector<TensorSpec> infer_pad_grad(const InferContext& context) {
@@ -69,7 +69,7 @@ std::vector<TensorSpec> infer_pad_grad(const InferContext& context) {
 
 std::vector<Tensor> pad_grad_gradient(const GradientContext& context) {
   const auto& attributes = context.attributes<PadAttributes>();
-  return {pad(context.grad(), attributes.padding, attributes.mode, 0.0)};
+  return {pad(context.grad(), attributes.padding, {.mode = attributes.mode, .value = 0.0})};
 }
 
 std::optional<Attributes> reorder_pad(const Attributes& attributes, std::span<const int64_t> order) {
@@ -99,7 +99,7 @@ Tensor pad(const Tensor& x, std::vector<std::array<int64_t, 2>> padding, PadMode
   return call_single(op, {x}, PadAttributes{std::move(padding), mode, value});
 }
 
-Tensor pad_grad(const Tensor& dy, std::vector<std::array<int64_t, 2>> padding, PadMode mode) {
+Tensor vjp::pad(const Tensor& dy, std::vector<std::array<int64_t, 2>> padding, PadMode mode) {
   static const Op& op = builtin("pad_grad");
   return call_single(op, {dy}, PadAttributes{std::move(padding), mode, 0.0});
 }

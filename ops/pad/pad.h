@@ -38,8 +38,9 @@ struct PadAttributes {
 Tensor pad(const Tensor& x, std::vector<std::array<int64_t, 2>> padding, PadMode mode = PadMode::kConstant,
            double value = 0.0);
 
+namespace vjp {
 /// The gradient of pad: every element of dx is the sum of the elements of dy that pad copied from it.
-Tensor pad_grad(const Tensor& dy, std::vector<std::array<int64_t, 2>> padding,
-                PadMode mode = PadMode::kConstant);
+Tensor pad(const Tensor& dy, std::vector<std::array<int64_t, 2>> padding, PadMode mode = PadMode::kConstant);
+}  // namespace vjp
 
 }  // namespace sinter::ops

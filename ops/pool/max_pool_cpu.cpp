@@ -114,7 +114,7 @@ void max_pool_pixels(const PoolGeometry& geometry, const T* x, T* y, Index* indi
 }  // namespace
 
 size_t max_pool_workspace(const KernelQuery& query) {
-  const auto& options = query.attributes<PoolOptions>();
+  const auto& options = query.attributes<PoolAttributes>();
   const PoolGeometry geometry = pool_geometry(query.input(0).shape, options, "max_pool2d");
   if (!pools_rows(geometry, options.layout)) return 0;
   return static_cast<size_t>(query.threads() * slot_of_rows(pixels_of(geometry, options.layout))) *
@@ -122,7 +122,7 @@ size_t max_pool_workspace(const KernelQuery& query) {
 }
 
 void run_max_pool(const KernelContext& context) {
-  const auto& options = context.attributes<PoolOptions>();
+  const auto& options = context.attributes<PoolAttributes>();
   const PoolGeometry geometry = pool_geometry(context.input(0).shape, options, "max_pool2d");
   dispatch_max_pool(context.input(0).dtype, context.output(1).dtype, "max_pool2d", [&]<class T, class Index> {
     const bool rows = pools_rows(geometry, options.layout);

@@ -106,7 +106,7 @@ bool suits_packs(const PoolGeometry& geometry, Layout layout) {
 }  // namespace
 
 void run_max_pool_cuda(const KernelContext& context) {
-  const auto& options = context.attributes<PoolOptions>();
+  const auto& options = context.attributes<PoolAttributes>();
   const PoolGeometry geometry = pool_geometry(context.input(0).shape, options, "max_pool2d");
   if (!suits_packs(geometry, options.layout)) return run_any_max_pool_cuda(context);
   dispatch_pool(context.input(0).dtype, context.output(1).dtype, "max_pool2d", [&]<class T, class Place> {
@@ -125,7 +125,7 @@ void run_max_pool_cuda(const KernelContext& context) {
 }
 
 void run_max_pool_grad_cuda(const KernelContext& context) {
-  const PoolOptions& options = context.attributes<PoolGradOptions>().pool;
+  const PoolAttributes& options = context.attributes<PoolGradOptions>().pool;
   const PoolGeometry geometry = pool_geometry(context.output(0).shape, options, "max_pool2d_grad");
   if (!suits_packs(geometry, options.layout)) return run_any_max_pool_grad_cuda(context);
   dispatch_pool(context.input(0).dtype, context.input(1).dtype, "max_pool2d_grad", [&]<class T, class Place> {

@@ -70,7 +70,7 @@ struct AnyMaxPoolGrad {
 }  // namespace
 
 void run_any_max_pool_cuda(const KernelContext& context) {
-  const auto& options = context.attributes<PoolOptions>();
+  const auto& options = context.attributes<PoolAttributes>();
   const PoolGeometry geometry = pool_geometry(context.input(0).shape, options, "max_pool2d");
   dispatch_pool(context.input(0).dtype, context.output(1).dtype, "max_pool2d", [&]<class T, class Place> {
     const T* x = context.input(0).as<const T>();
@@ -83,7 +83,7 @@ void run_any_max_pool_cuda(const KernelContext& context) {
 }
 
 void run_any_max_pool_grad_cuda(const KernelContext& context) {
-  const PoolOptions& options = context.attributes<PoolGradOptions>().pool;
+  const PoolAttributes& options = context.attributes<PoolGradOptions>().pool;
   const PoolGeometry geometry = pool_geometry(context.output(0).shape, options, "max_pool2d_grad");
   dispatch_pool(context.input(0).dtype, context.input(1).dtype, "max_pool2d_grad", [&]<class T, class Place> {
     const T* dy = context.input(0).as<const T>();

@@ -21,7 +21,7 @@ std::string padding_text(const PoolAxis& axis) {
                                             : fmt::format("{} and {}", axis.padding, axis.padding_after);
 }
 
-PoolAxis make_axis(int64_t extent, const PoolOptions& options, size_t axis, const char* tag) {
+PoolAxis make_axis(int64_t extent, const PoolAttributes& options, size_t axis, const char* tag) {
   const char* name = axis == 0 ? "height" : "width";
   const int64_t kernel = options.kernel[axis], padding = options.padding[axis];
   const int64_t after = options.padding_after[axis] == -1 ? padding : options.padding_after[axis];
@@ -56,7 +56,7 @@ PoolAxis make_axis(int64_t extent, const PoolOptions& options, size_t axis, cons
   return made;
 }
 
-void check_average(const PoolOptions& options, const char* tag) {
+void check_average(const PoolAttributes& options, const char* tag) {
   SINTER_CHECK(options.dilation == (std::array<int64_t, 2>{1, 1}),
                "[{}] expected no dilation but got {} x {}", tag, options.dilation[0], options.dilation[1]);
   SINTER_CHECK(options.divisor >= 0 && options.divisor <= std::numeric_limits<int32_t>::max(),
@@ -64,7 +64,7 @@ void check_average(const PoolOptions& options, const char* tag) {
 }
 
 /// The places in a window have numbers of 32 bits.
-void check_index_range(const PoolOptions& options, const char* tag) {
+void check_index_range(const PoolAttributes& options, const char* tag) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   SINTER_CHECK(options.kernel[0] * options.kernel[1] <= kMost,
                "[{}] expected a window of at most {} elements but got {} x {}", tag, kMost, options.kernel[0],
@@ -89,7 +89,7 @@ std::vector<TensorSpec> infer_pool_grad(const InferContext& context) {
 }
 
 TensorSpec pooled_spec(const InferContext& context) {
-  const auto& options = context.attributes<PoolOptions>();
+  const auto& options = context.attributes<PoolAttributes>();
   context.expect_float(0);
   context.expect_rank(0, 4);
   const TensorSpec& x = context.input(0);
@@ -97,25 +97,25 @@ TensorSpec pooled_spec(const InferContext& context) {
 }
 
 std::vector<TensorSpec> infer_avg_pool(const InferContext& context) {
-  check_average(context.attributes<PoolOptions>(), context.tag());
+  check_average(context.attributes<PoolAttributes>(), context.tag());
   return {pooled_spec(context)};
 }
 
 std::vector<TensorSpec> infer_max_pool(const InferContext& context) {
   const TensorSpec y = pooled_spec(context);
-  check_index_range(context.attributes<PoolOptions>(), context.tag());
-  return {y, {y.shape, pool_index_dtype(context.attributes<PoolOptions>()), y.device}};
+  check_index_range(context.attributes<PoolAttributes>(), context.tag());
+  return {y, {y.shape, pool_index_dtype(context.attributes<PoolAttributes>()), y.device}};
 }
 
 PoolGradOptions grad_options(const GradientContext& context) {
-  const auto& options = context.attributes<PoolOptions>();
+  const auto& options = context.attributes<PoolAttributes>();
   const Shape& x = context.input_spec(0).shape;
   const int axis = options.layout == Layout::kNCHW ? 2 : 1;
   return {options, x[axis], x[axis + 1]};
 }
 
 std::vector<Tensor> max_pool_gradient(const GradientContext& context) {
-  return {max_pool2d_grad(context.grad(), context.output(1), grad_options(context))};
+  return {vjp::max_pool2d(context.grad(), context.output(1), grad_options(context))};
 }
 
 /// For each output of a pooling where in its image, as one axis of pixels, the element was that `indices`
@@ -160,11 +160,11 @@ std::vector<Tensor> avg_pool_grad_gradient(const GradientContext& context) {
 }
 
 std::vector<Tensor> global_avg_pool_grad_gradient(const GradientContext& context) {
-  return {global_avg_pool2d(context.grad(), context.attributes<GlobalPoolOptions>().layout)};
+  return {global_avg_pool2d(context.grad(), {.layout = context.attributes<GlobalPoolOptions>().layout})};
 }
 
 std::vector<Tensor> avg_pool_gradient(const GradientContext& context) {
-  return {avg_pool2d_grad(context.grad(), grad_options(context))};
+  return {vjp::avg_pool2d(context.grad(), grad_options(context))};
 }
 
 std::vector<TensorSpec> infer_global_avg_pool(const InferContext& context) {
@@ -182,7 +182,7 @@ std::vector<Tensor> global_avg_pool_gradient(const GradientContext& context) {
   const Layout layout = context.attributes<GlobalPoolOptions>().layout;
   const Shape& x = context.input_spec(0).shape;
   const int axis = layout == Layout::kNCHW ? 2 : 1;
-  return {global_avg_pool2d_grad(context.grad(), {layout, x[axis], x[axis + 1]})};
+  return {vjp::global_avg_pool2d(context.grad(), {layout, x[axis], x[axis + 1]})};
 }
 
 std::vector<TensorSpec> infer_global_avg_pool_grad(const InferContext& context) {
@@ -200,7 +200,7 @@ std::vector<TensorSpec> infer_global_avg_pool_grad(const InferContext& context) 
 
 }  // namespace
 
-PoolGeometry pool_geometry(const Shape& image, const PoolOptions& options, const char* tag) {
+PoolGeometry pool_geometry(const Shape& image, const PoolAttributes& options, const char* tag) {
   const int height = options.layout == Layout::kNCHW ? 2 : 1;
   return {image[0], image[options.layout == Layout::kNCHW ? 1 : 3], make_axis(image[height], options, 0, tag),
           make_axis(image[height + 1], options, 1, tag)};
@@ -211,26 +211,26 @@ Shape pooled_image_shape(const Shape& dy, const PoolGradOptions& options) {
   return dy.with(axis, options.height).with(axis + 1, options.width);
 }
 
-DType pool_index_dtype(const PoolOptions& options) {
+DType pool_index_dtype(const PoolAttributes& options) {
   return options.kernel[0] * options.kernel[1] <= 255 ? DType::kUInt8 : DType::kInt32;
 }
 
-Tensor max_pool2d(const Tensor& x, const PoolOptions& options) {
+Tensor max_pool2d(const Tensor& x, const PoolAttributes& options) {
   static const Op& op = builtin("max_pool2d");
   return call_single(op, {x}, options);
 }
 
-Tensor max_pool2d_grad(const Tensor& dy, const Tensor& indices, const PoolGradOptions& options) {
+Tensor vjp::max_pool2d(const Tensor& dy, const Tensor& indices, const PoolGradOptions& options) {
   static const Op& op = builtin("max_pool2d_grad");
   return call_single(op, {dy, indices}, options);
 }
 
-Tensor avg_pool2d(const Tensor& x, const PoolOptions& options) {
+Tensor avg_pool2d(const Tensor& x, const PoolAttributes& options) {
   static const Op& op = builtin("avg_pool2d");
   return call_single(op, {x}, options);
 }
 
-Tensor avg_pool2d_grad(const Tensor& dy, const PoolGradOptions& options) {
+Tensor vjp::avg_pool2d(const Tensor& dy, const PoolGradOptions& options) {
   static const Op& op = builtin("avg_pool2d_grad");
   return call_single(op, {dy}, options);
 }
@@ -240,7 +240,7 @@ Tensor global_avg_pool2d(const Tensor& x, Layout layout) {
   return call_single(op, {x}, GlobalPoolOptions{.layout = layout});
 }
 
-Tensor global_avg_pool2d_grad(const Tensor& dy, const GlobalPoolOptions& options) {
+Tensor vjp::global_avg_pool2d(const Tensor& dy, const GlobalPoolOptions& options) {
   static const Op& op = builtin("global_avg_pool2d_grad");
   return call_single(op, {dy}, options);
 }

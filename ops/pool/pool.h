@@ -11,7 +11,7 @@ namespace sinter::ops {
 /// Height first, then width. Output extents are floor((extent + padding + padding_after - span) / stride) + 1
 /// with span = dilation (kernel - 1) + 1; `ceil_mode` rounds up in place of down, but never so that a window
 /// would start in the padding behind the image.
-struct PoolOptions {
+struct PoolAttributes {
   std::array<int64_t, 2> kernel{2, 2};
   std::array<int64_t, 2> stride{0, 0};           ///< 0: as the kernel
   std::array<int64_t, 2> padding{0, 0};          ///< above and to the left; at most half of the span
@@ -23,20 +23,21 @@ struct PoolOptions {
   bool count_include_pad = true;
   int64_t divisor = 0;  ///< avg_pool2d: divide by this in place of what windows hold; 0: no
 
-  bool operator==(const PoolOptions&) const = default;
+  bool operator==(const PoolAttributes&) const = default;
   static constexpr auto fields() {
-    return std::tuple(
-        field("kernel", &PoolOptions::kernel), field("stride", &PoolOptions::stride),
-        field("padding", &PoolOptions::padding), field("padding_after", &PoolOptions::padding_after),
-        field("dilation", &PoolOptions::dilation), field("layout", &PoolOptions::layout),
-        field("ceil_mode", &PoolOptions::ceil_mode),
-        field("count_include_pad", &PoolOptions::count_include_pad), field("divisor", &PoolOptions::divisor));
+    return std::tuple(field("kernel", &PoolAttributes::kernel), field("stride", &PoolAttributes::stride),
+                      field("padding", &PoolAttributes::padding),
+                      field("padding_after", &PoolAttributes::padding_after),
+                      field("dilation", &PoolAttributes::dilation), field("layout", &PoolAttributes::layout),
+                      field("ceil_mode", &PoolAttributes::ceil_mode),
+                      field("count_include_pad", &PoolAttributes::count_include_pad),
+                      field("divisor", &PoolAttributes::divisor));
   }
 };
 
 /// What the gradients of pooling need besides the options: the extents of the image.
 struct PoolGradOptions {
-  PoolOptions pool;
+  PoolAttributes pool;
   int64_t height = 0;
   int64_t width = 0;
 
@@ -65,24 +66,30 @@ struct GlobalPoolOptions {
 /// extents that leave no output, and for windows of more than 2^31 - 1 elements. The gradient goes to the
 /// first of equal elements in row-major order (of several NaN: the last). A window whose elements all miss
 /// the image, as they can with a dilation beyond its extent, gives -infinity and no gradient.
-Tensor max_pool2d(const Tensor& x, const PoolOptions& options);
+Tensor max_pool2d(const Tensor& x, const PoolAttributes& options);
 
+namespace vjp {
 /// The gradient of max_pool2d. `indices` is its second output, shaped as dy: where in its window each maximum
 /// lies, row * kernel width + column; uint8 if the window has at most 255 elements, else int32. An index that
 /// names no pixel of its window moves no gradient.
-Tensor max_pool2d_grad(const Tensor& dy, const Tensor& indices, const PoolGradOptions& options);
+Tensor max_pool2d(const Tensor& dy, const Tensor& indices, const PoolGradOptions& options);
+}  // namespace vjp
 
 /// The mean of every window; shapes and errors as max_pool2d, and no dilation. Padding counts as 0.
-Tensor avg_pool2d(const Tensor& x, const PoolOptions& options);
+Tensor avg_pool2d(const Tensor& x, const PoolAttributes& options);
 
+namespace vjp {
 /// The gradient of avg_pool2d: every window's share of dy, summed.
-Tensor avg_pool2d_grad(const Tensor& dy, const PoolGradOptions& options);
+Tensor avg_pool2d(const Tensor& dy, const PoolGradOptions& options);
+}  // namespace vjp
 
 /// The mean over all pixels: (N, C, H, W), or (N, H, W, C) under kNHWC, to (N, C). H and W must be at
 /// least 1.
 Tensor global_avg_pool2d(const Tensor& x, Layout layout = Layout::kNCHW);
 
+namespace vjp {
 /// The gradient of global_avg_pool2d: dy / (height * width) at every pixel.
-Tensor global_avg_pool2d_grad(const Tensor& dy, const GlobalPoolOptions& options);
+Tensor global_avg_pool2d(const Tensor& dy, const GlobalPoolOptions& options);
+}  // namespace vjp
 
 }  // namespace sinter::ops

@@ -12,7 +12,7 @@ namespace {
 
 // ---- windows
 
-PoolGeometry pooled_geometry(const Shape& image, const PoolOptions& options, const char* tag) {
+PoolGeometry pooled_geometry(const Shape& image, const PoolAttributes& options, const char* tag) {
   return pixels_of(pool_geometry(image, options, tag), options.layout);
 }
 
@@ -28,13 +28,13 @@ ResampleExtents extents_of(const PoolGeometry& geometry, bool gradient) {
 }
 
 size_t avg_pool_workspace(const KernelQuery& query) {
-  const auto& options = query.attributes<PoolOptions>();
+  const auto& options = query.attributes<PoolAttributes>();
   const PoolGeometry geometry = pooled_geometry(query.input(0).shape, options, "avg_pool2d");
   return resample_workspace(extents_of(geometry, false), query.input(0).dtype, query.threads());
 }
 
 void run_avg_pool(const KernelContext& context) {
-  const auto& options = context.attributes<PoolOptions>();
+  const auto& options = context.attributes<PoolAttributes>();
   const TensorView &x = context.input(0), &y = context.output(0);
   const PoolGeometry geometry = pooled_geometry(x.shape, options, "avg_pool2d");
   const ResampleExtents extents = extents_of(geometry, false);
@@ -54,13 +54,13 @@ void run_avg_pool(const KernelContext& context) {
 }
 
 size_t avg_pool_grad_workspace(const KernelQuery& query) {
-  const PoolOptions& options = query.attributes<PoolGradOptions>().pool;
+  const PoolAttributes& options = query.attributes<PoolGradOptions>().pool;
   const PoolGeometry geometry = pooled_geometry(query.output(0).shape, options, "avg_pool2d_grad");
   return resample_workspace(extents_of(geometry, true), query.input(0).dtype, query.threads());
 }
 
 void run_avg_pool_grad(const KernelContext& context) {
-  const PoolOptions& options = context.attributes<PoolGradOptions>().pool;
+  const PoolAttributes& options = context.attributes<PoolGradOptions>().pool;
   const TensorView &dy = context.input(0), &dx = context.output(0);
   const PoolGeometry geometry = pooled_geometry(dx.shape, options, "avg_pool2d_grad");
   const ResampleExtents extents = extents_of(geometry, true);

@@ -79,7 +79,7 @@ struct AvgPoolGrad {
 /// images are too large.
 template <bool gradient>
 bool run_average_strips(const KernelContext& context, const PoolGeometry& geometry,
-                        const PoolOptions& options) {
+                        const PoolAttributes& options) {
   if (!PoolTaps::can_describe(geometry.y) || !PoolTaps::can_describe(geometry.x)) return false;
   const bool planes = options.layout == Layout::kNCHW;
   TapExtents extents{.outer = planes ? geometry.batch * geometry.channels : geometry.batch,
@@ -117,7 +117,7 @@ void launch_average(const KernelContext& context, const PoolGeometry& geometry, 
 }
 
 void run_avg_pool(const KernelContext& context) {
-  const auto& options = context.attributes<PoolOptions>();
+  const auto& options = context.attributes<PoolAttributes>();
   const PoolGeometry geometry = pool_geometry(context.input(0).shape, options, "avg_pool2d");
   if (run_average_strips<false>(context, geometry, options)) return;
   dispatch_float(context.input(0).dtype, "avg_pool2d", [&]<class T> {
@@ -129,7 +129,7 @@ void run_avg_pool(const KernelContext& context) {
 }
 
 void run_avg_pool_grad(const KernelContext& context) {
-  const PoolOptions& options = context.attributes<PoolGradOptions>().pool;
+  const PoolAttributes& options = context.attributes<PoolGradOptions>().pool;
   const PoolGeometry geometry = pool_geometry(context.output(0).shape, options, "avg_pool2d_grad");
   if (run_average_strips<true>(context, geometry, options)) return;
   dispatch_float(context.input(0).dtype, "avg_pool2d_grad", [&]<class T> {

@@ -24,17 +24,17 @@ struct PoolGeometry {
 
 /// The geometry for images of shape `image` (rank 4). Throws InvalidArgument, tagged, if the options leave no
 /// output.
-PoolGeometry pool_geometry(const Shape& image, const PoolOptions& options, const char* tag);
+PoolGeometry pool_geometry(const Shape& image, const PoolAttributes& options, const char* tag);
 
 /// The shape of images with the extents of `options` and the batch and channels of `dy` (rank 4).
 Shape pooled_image_shape(const Shape& dy, const PoolGradOptions& options);
 
 /// What averages of these options are divided by.
-inline PoolCounts counts_of(const PoolOptions& options) {
+inline PoolCounts counts_of(const PoolAttributes& options) {
   return {options.count_include_pad, options.divisor};
 }
 
 /// The dtype of max_pool2d's indices.
-DType pool_index_dtype(const PoolOptions& options);
+DType pool_index_dtype(const PoolAttributes& options);
 
 }  // namespace sinter::ops

@@ -6,17 +6,17 @@
 namespace sinter::ops {
 namespace {
 
-int64_t after(const PoolOptions& options, size_t axis) {
+int64_t after(const PoolAttributes& options, size_t axis) {
   return options.padding_after[axis] < 0 ? options.padding[axis] : options.padding_after[axis];
 }
-int64_t span_of(const PoolOptions& options, size_t axis) {
+int64_t span_of(const PoolAttributes& options, size_t axis) {
   return options.dilation[axis] * (options.kernel[axis] - 1) + 1;
 }
 
 /// Extents of a call, counted out by brute force.
 struct Windows {
   int64_t batch = 0, channels = 0, height = 0, width = 0, out_height = 0, out_width = 0;
-  PoolOptions options;
+  PoolAttributes options;
 
   int64_t at(int64_t n, int64_t c, int64_t y, int64_t x, int64_t rows, int64_t columns) const {
     return options.layout == Layout::kNCHW ? ((n * channels + c) * rows + y) * columns + x
@@ -80,7 +80,7 @@ struct Windows {
 
 /// The number of windows that fit: with ceil_mode also one that overhangs, if it starts in the image or the
 /// padding before.
-int64_t count_windows(int64_t extent, const PoolOptions& options, size_t axis) {
+int64_t count_windows(int64_t extent, const PoolAttributes& options, size_t axis) {
   const int64_t padded = extent + options.padding[axis] + after(options, axis);
   const int64_t span = span_of(options, axis);
   int64_t count = 0;
@@ -92,7 +92,7 @@ int64_t count_windows(int64_t extent, const PoolOptions& options, size_t axis) {
   return count;
 }
 
-Windows windows_of(const PoolOptions& options, int64_t batch, int64_t channels, int64_t height,
+Windows windows_of(const PoolAttributes& options, int64_t batch, int64_t channels, int64_t height,
                    int64_t width) {
   return {
       batch,  channels, height, width, count_windows(height, options, 0), count_windows(width, options, 1),
@@ -100,10 +100,10 @@ Windows windows_of(const PoolOptions& options, int64_t batch, int64_t channels, 
 }
 
 Windows random_windows(SampleMaker& maker, bool is_max) {
-  PoolOptions options{.layout = maker.pick({Layout::kNCHW, Layout::kNHWC}),
-                      .ceil_mode = maker.chance(0.4),
-                      .count_include_pad = maker.chance(0.5),
-                      .divisor = !is_max && maker.chance(0.2) ? maker.integer(1, 9) : 0};
+  PoolAttributes options{.layout = maker.pick({Layout::kNCHW, Layout::kNHWC}),
+                         .ceil_mode = maker.chance(0.4),
+                         .count_include_pad = maker.chance(0.5),
+                         .divisor = !is_max && maker.chance(0.2) ? maker.integer(1, 9) : 0};
   const bool uneven = maker.chance(0.3), dilated = is_max && maker.chance(0.3);
   std::array<int64_t, 2> extent{};
   for (size_t axis = 0; axis < 2; ++axis) {
@@ -124,7 +124,7 @@ Windows random_windows(SampleMaker& maker, bool is_max) {
 
 Windows windows_of(const OpSample& sample) {
   const Shape& shape = sample.inputs[0].shape();
-  const auto& options = sample.attributes.as<PoolOptions>();
+  const auto& options = sample.attributes.as<PoolAttributes>();
   const bool first = options.layout == Layout::kNCHW;
   return windows_of(options, shape[0], shape[first ? 1 : 3], shape[first ? 2 : 1], shape[first ? 3 : 2]);
 }
@@ -211,7 +211,7 @@ std::vector<ReferenceTensor> avg_pool_grad_reference(const OpSample& sample) {
 }
 
 Windows random_global(SampleMaker& maker) {
-  const PoolOptions options{
+  const PoolAttributes options{
       .kernel = {1, 1}, .stride = {1, 1}, .layout = maker.pick({Layout::kNCHW, Layout::kNHWC})};
   return windows_of(options, maker.chance(0.05) ? 0 : maker.integer(1, 3), maker.integer(1, 9),
                     maker.integer(1, 9), maker.integer(1, 9));

@@ -55,8 +55,8 @@ std::vector<Tensor> prelu_gradient(const GradientContext& context) {
   if (grad_enabled()) return composed_gradient(context);
   const Layout layout = context.attributes<PReluAttributes>().layout;
   if (!context.needs(1))
-    return {prelu_grad_x(context.input(0), context.input(1), context.grad(), layout), {}};
-  const PReluGrads grads = prelu_grad(context.input(0), context.input(1), context.grad(), layout);
+    return {vjp::prelu_x(context.grad(), context.input(0), context.input(1), layout), {}};
+  const PReluGrads grads = vjp::prelu(context.grad(), context.input(0), context.input(1), layout);
   return {grads.dx, grads.dalpha};
 }
 
@@ -78,13 +78,13 @@ Tensor prelu(const Tensor& x, const Tensor& alpha, Layout layout) {
   return call_single(op, {x, alpha}, PReluAttributes{layout});
 }
 
-PReluGrads prelu_grad(const Tensor& x, const Tensor& alpha, const Tensor& dy, Layout layout) {
+PReluGrads vjp::prelu(const Tensor& dy, const Tensor& x, const Tensor& alpha, Layout layout) {
   static const Op& op = builtin("prelu_grad");
   const std::vector<Tensor> grads = call(op, {x, alpha, dy}, PReluAttributes{layout});
   return {grads[0], grads[1]};
 }
 
-Tensor prelu_grad_x(const Tensor& x, const Tensor& alpha, const Tensor& dy, Layout layout) {
+Tensor vjp::prelu_x(const Tensor& dy, const Tensor& x, const Tensor& alpha, Layout layout) {
   static const Op& op = builtin("prelu_grad_x");
   return call_single(op, {x, alpha, dy}, PReluAttributes{layout});
 }

@@ -25,10 +25,12 @@ struct PReluGrads {
   Tensor dalpha;  ///< as alpha: the sum of x * dy where x <= 0
 };
 
+namespace vjp {
 /// Both gradients of prelu in one pass over x and dy.
-PReluGrads prelu_grad(const Tensor& x, const Tensor& alpha, const Tensor& dy, Layout layout = Layout::kNCHW);
+PReluGrads prelu(const Tensor& dy, const Tensor& x, const Tensor& alpha, Layout layout = Layout::kNCHW);
 
 /// Only dx: for an alpha that is not trained.
-Tensor prelu_grad_x(const Tensor& x, const Tensor& alpha, const Tensor& dy, Layout layout = Layout::kNCHW);
+Tensor prelu_x(const Tensor& dy, const Tensor& x, const Tensor& alpha, Layout layout = Layout::kNCHW);
+}  // namespace vjp
 
 }  // namespace sinter::ops

@@ -14,13 +14,13 @@ std::vector<TensorSpec> infer_random_key(const InferContext& context) {
 
 }  // namespace
 
-Tensor random_key(RandomKey key, Device device) {
+Tensor update::random_key(RandomKey key, Device device) {
   static const Op& op = builtin("random_key");
   return call_single(op, {Tensor()},
                      RandomKeyAttributes{.seed = key.seed, .offset = key.offset, .device = device});
 }
 
-Tensor random_key_behind(const Tensor& base, uint64_t offset) {
+Tensor update::random_key_behind(const Tensor& base, uint64_t offset) {
   static const Op& op = builtin("random_key");
   return call_single(op, {base}, RandomKeyAttributes{.offset = offset, .device = base.device()});
 }

@@ -20,6 +20,7 @@ struct RandomKeyAttributes {
   }
 };
 
+namespace update {
 /// Seed and offset of a key as int64 (2) on `device`, which random ops such as dropout_with_key read there.
 /// Nothing is copied from the host, so nothing waits.
 Tensor random_key(RandomKey key, Device device);
@@ -27,5 +28,6 @@ Tensor random_key(RandomKey key, Device device);
 /// The key `offset` blocks behind `base`, which is a key of this kind: so one tensor that changes from step
 /// to step gives the keys of all random ops of a step.
 Tensor random_key_behind(const Tensor& base, uint64_t offset);
+}  // namespace update
 
 }  // namespace sinter::ops

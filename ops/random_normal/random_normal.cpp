@@ -18,10 +18,11 @@ std::vector<TensorSpec> infer_random_normal(const InferContext& context) {
 
 Tensor random_normal(const Shape& shape, DType dtype, Device device, Generator& generator) {
   // A block of four words for each element.
-  return random_normal_with_key(random_key(generator.next(4 * shape.numel()), device), shape, dtype);
+  return update::random_normal_with_key(update::random_key(generator.next(4 * shape.numel()), device), shape,
+                                        dtype);
 }
 
-Tensor random_normal_with_key(const Tensor& key, const Shape& shape, DType dtype) {
+Tensor update::random_normal_with_key(const Tensor& key, const Shape& shape, DType dtype) {
   static const Op& op = builtin("random_normal");
   return call_single(op, {key}, RandomNormalAttributes{{shape.begin(), shape.end()}, dtype});
 }

@@ -28,7 +28,9 @@ struct RandomNormalAttributes {
 Tensor random_normal(const Shape& shape, DType dtype, Device device,
                      Generator& generator = default_generator());
 
+namespace update {
 /// The same with a key from random_key, on its device.
 Tensor random_normal_with_key(const Tensor& key, const Shape& shape, DType dtype);
+}  // namespace update
 
 }  // namespace sinter::ops

@@ -87,7 +87,7 @@ std::vector<Tensor> mean_gradient(const GradientContext& context) {
 
 template <Tensor (*kGrad)(const Tensor&, const Tensor&, const ReduceAttributes&)>
 std::vector<Tensor> extreme_gradient(const GradientContext& context) {
-  return {kGrad(context.input(0), context.grad(), context.attributes<ReduceAttributes>())};
+  return {kGrad(context.grad(), context.input(0), context.attributes<ReduceAttributes>())};
 }
 
 /// dy is found again at the place of the extreme element: that is where the gradient of ones is not 0.
@@ -97,9 +97,9 @@ std::vector<Tensor> extreme_grad_gradient(const GradientContext& context) {
   static const Op& mul_no_nan = builtin("mul_no_nan");  // ops/binary stands on this folder
   const auto& attributes = context.attributes<ReduceAttributes>();
   const TensorSpec& dy = context.input_spec(1);
-  const Tensor chosen = kGrad(context.input(0), full(dy.shape, 1.0, dy.dtype, dy.device), attributes);
-  return {Tensor(),
-          sum(call_single(mul_no_nan, {chosen, context.grad()}), attributes.axes, attributes.keep_dims)};
+  const Tensor chosen = kGrad(full(dy.shape, 1.0, dy.dtype, dy.device), context.input(0), attributes);
+  return {Tensor(), sum(call_single(mul_no_nan, {chosen, context.grad()}), attributes.axes,
+                        {.keep_dims = attributes.keep_dims})};
 }
 
 std::vector<Tensor> sum_to_gradient(const GradientContext& context) {
@@ -160,12 +160,12 @@ Tensor broadcast_to(const Tensor& x, const Shape& shape) {
   return call_single(op, {x}, ShapeAttributes{extents_of(shape)});
 }
 
-Tensor max_grad(const Tensor& x, const Tensor& dy, const ReduceAttributes& attributes) {
+Tensor vjp::max(const Tensor& dy, const Tensor& x, const ReduceAttributes& attributes) {
   static const Op& op = builtin("max_grad");
   return call_single(op, {x, dy}, attributes);
 }
 
-Tensor min_grad(const Tensor& x, const Tensor& dy, const ReduceAttributes& attributes) {
+Tensor vjp::min(const Tensor& dy, const Tensor& x, const ReduceAttributes& attributes) {
   static const Op& op = builtin("min_grad");
   return call_single(op, {x, dy}, attributes);
 }
@@ -188,8 +188,8 @@ void register_reduce(OpRegistry& registry) {
                           .layout = {.kind = LayoutRule::Kind::kAnyOrder, .reordered = reorder_extreme}};
   define("sum", infer_sum, sum_gradient, {}, sums);
   define("mean", infer_mean, mean_gradient, {}, sums);
-  define("max", infer_extreme, extreme_gradient<max_grad>, {.inputs = reads_of({0})}, extremes);
-  define("min", infer_extreme, extreme_gradient<min_grad>, {.inputs = reads_of({0})}, extremes);
+  define("max", infer_extreme, extreme_gradient<vjp::max>, {.inputs = reads_of({0})}, extremes);
+  define("min", infer_extreme, extreme_gradient<vjp::min>, {.inputs = reads_of({0})}, extremes);
   define("sum_to", infer_sum_to, sum_to_gradient, {}, {.precision = Precision::kFloat32});
   define("broadcast_to", infer_broadcast_to, broadcast_to_gradient, {}, {.precision = Precision::kFollow});
   const auto define_gradient = [&](const char* name, OpDef::Gradient gradient) {
@@ -200,8 +200,8 @@ void register_reduce(OpRegistry& registry) {
                   .gradient = gradient,
                   .gradient_reads = {.inputs = reads_of({0})}});
   };
-  define_gradient("max_grad", extreme_grad_gradient<max_grad>);
-  define_gradient("min_grad", extreme_grad_gradient<min_grad>);
+  define_gradient("max_grad", extreme_grad_gradient<vjp::max>);
+  define_gradient("min_grad", extreme_grad_gradient<vjp::min>);
 }
 
 }  // namespace sinter::ops

@@ -53,8 +53,10 @@ Tensor sum_to(const Tensor& x, const Shape& shape);
 /// dtype. Throws InvalidArgument unless x can be broadcast to `shape` under NumPy's rules.
 Tensor broadcast_to(const Tensor& x, const Shape& shape);
 
+namespace vjp {
 /// The gradients of max and min: dy at the first extreme element of each group that was reduced, 0 elsewhere.
-Tensor max_grad(const Tensor& x, const Tensor& dy, const ReduceAttributes& attributes);
-Tensor min_grad(const Tensor& x, const Tensor& dy, const ReduceAttributes& attributes);
+Tensor max(const Tensor& dy, const Tensor& x, const ReduceAttributes& attributes);
+Tensor min(const Tensor& dy, const Tensor& x, const ReduceAttributes& attributes);
+}  // namespace vjp
 
 }  // namespace sinter::ops

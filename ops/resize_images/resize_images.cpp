@@ -23,7 +23,7 @@ std::vector<TensorSpec> infer_resize_images(const InferContext& context) {
 }  // namespace
 
 Tensor resize_images(const Tensor& pixels, const Tensor& extents, const Tensor& boxes,
-                     const ImageOutput& output, int64_t channels) {
+                     const ImageOutput& output, {.channels = int64_t channels}) {
   static const Op& op = builtin("resize_images");
   return call_single(op, {pixels, extents, boxes}, ResizeImagesAttributes{output, channels});
 }

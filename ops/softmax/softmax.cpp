@@ -21,11 +21,11 @@ std::vector<TensorSpec> infer_softmax_grad(const InferContext& context) {
 }
 
 std::vector<Tensor> softmax_gradient(const GradientContext& context) {
-  return {softmax_grad(context.output(0), context.grad(), context.attributes<SoftmaxAttributes>().axis)};
+  return {vjp::softmax(context.grad(), context.output(0), context.attributes<SoftmaxAttributes>().axis)};
 }
 
 std::vector<Tensor> log_softmax_gradient(const GradientContext& context) {
-  return {log_softmax_grad(context.output(0), context.grad(), context.attributes<SoftmaxAttributes>().axis)};
+  return {vjp::log_softmax(context.grad(), context.output(0), context.attributes<SoftmaxAttributes>().axis)};
 }
 
 // dx = y (dy - sum(y dy)), which is its own transpose in dy.
@@ -34,10 +34,10 @@ std::vector<Tensor> softmax_grad_gradient(const GradientContext& context) {
   const Tensor y = context.input(0), ddx = context.grad();
   std::vector<Tensor> gradients(2);
   if (context.needs(0)) {
-    const Tensor dy = context.input(1), along = sum(mul(y, dy), {axis}, true);
-    gradients[0] = sub(mul(ddx, sub(dy, along)), mul(dy, sum(mul(ddx, y), {axis}, true)));
+    const Tensor dy = context.input(1), along = sum(mul(y, dy), {axis}, {.keep_dims = true});
+    gradients[0] = sub(mul(ddx, sub(dy, along)), mul(dy, sum(mul(ddx, y), {axis}, {.keep_dims = true})));
   }
-  if (context.needs(1)) gradients[1] = softmax_grad(y, ddx, axis);
+  if (context.needs(1)) gradients[1] = vjp::softmax(ddx, y, axis);
   return gradients;
 }
 
@@ -46,8 +46,8 @@ std::vector<Tensor> log_softmax_grad_gradient(const GradientContext& context) {
   const int64_t axis = context.attributes<SoftmaxAttributes>().axis;
   const Tensor ddx = context.grad(), weighted = mul(ddx, exp(context.input(0)));
   std::vector<Tensor> gradients(2);
-  if (context.needs(0)) gradients[0] = neg(mul(weighted, sum(context.input(1), {axis}, true)));
-  if (context.needs(1)) gradients[1] = sub(ddx, sum(weighted, {axis}, true));
+  if (context.needs(0)) gradients[0] = neg(mul(weighted, sum(context.input(1), {axis}, {.keep_dims = true})));
+  if (context.needs(1)) gradients[1] = sub(ddx, sum(weighted, {axis}, {.keep_dims = true}));
   return gradients;
 }
 
@@ -63,12 +63,12 @@ Tensor log_softmax(const Tensor& x, int64_t axis) {
   return call_single(op, {x}, SoftmaxAttributes{normalize_axis(axis, x.rank(), "log_softmax")});
 }
 
-Tensor softmax_grad(const Tensor& y, const Tensor& dy, int64_t axis) {
+Tensor vjp::softmax(const Tensor& dy, const Tensor& y, int64_t axis) {
   static const Op& op = builtin("softmax_grad");
   return call_single(op, {y, dy}, SoftmaxAttributes{normalize_axis(axis, y.rank(), "softmax_grad")});
 }
 
-Tensor log_softmax_grad(const Tensor& y, const Tensor& dy, int64_t axis) {
+Tensor vjp::log_softmax(const Tensor& dy, const Tensor& y, int64_t axis) {
   static const Op& op = builtin("log_softmax_grad");
   return call_single(op, {y, dy}, SoftmaxAttributes{normalize_axis(axis, y.rank(), "log_softmax_grad")});
 }

@@ -22,10 +22,12 @@ Tensor softmax(const Tensor& x, int64_t axis = -1);
 /// y_i = x_i - log(sum_j exp(x_j)) along `axis`; else as softmax.
 Tensor log_softmax(const Tensor& x, int64_t axis = -1);
 
+namespace vjp {
 /// The gradient of softmax from its output: dx = y * (dy - sum(dy * y)).
-Tensor softmax_grad(const Tensor& y, const Tensor& dy, int64_t axis = -1);
+Tensor softmax(const Tensor& dy, const Tensor& y, int64_t axis = -1);
 
 /// The gradient of log_softmax from its output: dx = dy - exp(y) * sum(dy).
-Tensor log_softmax_grad(const Tensor& y, const Tensor& dy, int64_t axis = -1);
+Tensor log_softmax(const Tensor& dy, const Tensor& y, int64_t axis = -1);
+}  // namespace vjp
 
 }  // namespace sinter::ops

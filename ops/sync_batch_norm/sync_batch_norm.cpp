@@ -52,11 +52,12 @@ Tensor sync_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias
                                           .layout = options.layout,
                                           .communicator = communicator.id()});
   }
-  return batch_norm_act(
-      x, {.weight = weight, .bias = bias, .mean = known[0], .inv_std = known[1], .share = known[2]},
+  return fused::batch_norm_act(
+      x, {.weight = weight, .bias = bias, .mean = known[0], .inv_std = known[1], .share = known[2]}, {}, {},
+      {},
       {.training = false,
        .layout = options.layout,
-       .activation = Activation::kNone,
+       .activation = fused::Activation::kNone,
        .ranks = communicator.id()});
 }
 

@@ -40,8 +40,8 @@ Tensor strided(const Tensor& x, int axis, const Places& places, int64_t step) {
   // Rows of a table are what can be picked along axis 0.
   const auto end = static_cast<double>(places.end - places.begin);
   const Tensor kept = Tensor::arange(0.0, end, static_cast<double>(step)).to(x.device());
-  if (axis == 0) return ops::take_rows(part, kept);
-  return ops::transpose(ops::take_rows(ops::transpose(part, 0, axis), kept), 0, axis);
+  if (axis == 0) return ops::index_select(part, 0, kept);
+  return ops::transpose(ops::index_select(ops::transpose(part, 0, axis), 0, kept), 0, axis);
 }
 
 Tensor part_of(const Tensor& x, int axis, const Slice& slice) {
@@ -137,7 +137,7 @@ Tensor Tensor::operator[](int64_t i) const {
 }
 
 Tensor Tensor::operator[](const Tensor& indices) const {
-  return ops::take_rows(*this, indices);
+  return ops::index_select(*this, 0, indices);
 }
 
 Tensor Tensor::index(std::initializer_list<TensorIndex> indices) const {
@@ -179,23 +179,23 @@ Tensor Tensor::masked_fill(const Tensor& mask, double value) const {
 }
 
 Tensor Tensor::sum(const IntList& axes, const ReduceOptions& options) const {
-  return ops::sum(*this, axes.to_vector(), options.keep_dims);
+  return ops::sum(*this, axes.to_vector(), {.keep_dims = options.keep_dims});
 }
 
 Tensor Tensor::mean(const IntList& axes, const ReduceOptions& options) const {
-  return ops::mean(*this, axes.to_vector(), options.keep_dims);
+  return ops::mean(*this, axes.to_vector(), {.keep_dims = options.keep_dims});
 }
 
 Tensor Tensor::max(const IntList& axes, const ReduceOptions& options) const {
-  return ops::max(*this, axes.to_vector(), options.keep_dims);
+  return ops::max(*this, axes.to_vector(), {.keep_dims = options.keep_dims});
 }
 
 Tensor Tensor::min(const IntList& axes, const ReduceOptions& options) const {
-  return ops::min(*this, axes.to_vector(), options.keep_dims);
+  return ops::min(*this, axes.to_vector(), {.keep_dims = options.keep_dims});
 }
 
 Tensor Tensor::norm(const IntList& axes, const ReduceOptions& options) const {
-  return ops::norm(*this, axes.to_vector(), options.keep_dims);
+  return ops::norm(*this, axes.to_vector(), {.keep_dims = options.keep_dims});
 }
 
 Tensor Tensor::var(const IntList& axes, const VarianceOptions& options) const {
@@ -207,11 +207,11 @@ Tensor Tensor::std(const IntList& axes, const VarianceOptions& options) const {
 }
 
 Tensor Tensor::all(const IntList& axes, const ReduceOptions& options) const {
-  return ops::all(*this, axes.to_vector(), options.keep_dims);
+  return ops::all(*this, axes.to_vector(), {.keep_dims = options.keep_dims});
 }
 
 Tensor Tensor::any(const IntList& axes, const ReduceOptions& options) const {
-  return ops::any(*this, axes.to_vector(), options.keep_dims);
+  return ops::any(*this, axes.to_vector(), {.keep_dims = options.keep_dims});
 }
 
 Tensor Tensor::argmax() const {
@@ -219,7 +219,7 @@ Tensor Tensor::argmax() const {
 }
 
 Tensor Tensor::argmax(int64_t axis, const ReduceOptions& options) const {
-  return ops::argmax(*this, axis, options.keep_dims);
+  return ops::argmax(*this, axis, {.keep_dims = options.keep_dims});
 }
 
 Tensor Tensor::argmin() const {
@@ -227,7 +227,7 @@ Tensor Tensor::argmin() const {
 }
 
 Tensor Tensor::argmin(int64_t axis, const ReduceOptions& options) const {
-  return ops::argmin(*this, axis, options.keep_dims);
+  return ops::argmin(*this, axis, {.keep_dims = options.keep_dims});
 }
 
 }  // namespace sinter

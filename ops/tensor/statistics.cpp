@@ -32,10 +32,10 @@ Tensor variance(const Tensor& x, std::vector<int64_t> axes, const VarianceOption
   SINTER_CHECK(is_float(x.dtype()), "[{}] expected a floating-point dtype but got {}", tag, x.dtype());
   const auto count = static_cast<double>(terms(x, axes, tag));
   const Tensor values = wide(x);
-  const Tensor squares = square(sub(values, mean(values, axes, true)));
+  const Tensor squares = square(sub(values, mean(values, axes, {.keep_dims = true})));
   const double divisor = options.unbiased ? std::max(count - 1.0, 0.0) : count;
   // Of no degree of freedom it is NaN.
-  const Tensor total = sum(squares, std::move(axes), options.keep_dims);
+  const Tensor total = sum(squares, std::move(axes), {.keep_dims = options.keep_dims});
   return affine(total, divisor > 0.0 ? 1.0 / divisor : std::numeric_limits<double>::quiet_NaN(), 0.0);
 }
 
@@ -64,28 +64,28 @@ Tensor std(const Tensor& x, std::vector<int64_t> axes, const VarianceOptions& op
 }
 
 Tensor norm(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
-  return cast(root(sum(square(wide(x)), std::move(axes), keep_dims)), x.dtype());
+  return cast(root(sum(square(wide(x)), std::move(axes), {.keep_dims = keep_dims})), x.dtype());
 }
 
 Tensor logsumexp(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
   const Tensor values = wide(x);
   // What is taken away has no part in the gradient; an infinite one would leave NaN.
-  const Tensor largest = max(values.detach(), axes, true);
+  const Tensor largest = max(values.detach(), axes, {.keep_dims = true});
   const Tensor shift =
       where(equal(abs(largest), full({}, HUGE_VAL, largest.dtype(), largest.device())), 0.0, largest);
-  const Tensor total = add(log(sum(exp(sub(values, shift)), axes, true)), shift);
+  const Tensor total = add(log(sum(exp(sub(values, shift)), axes, {.keep_dims = true})), shift);
   const AxisMask mask = reduced_axes(axes, x.rank(), "logsumexp");
   const Shape shape = reduced_shape(x.shape(), mask, keep_dims);
   return cast(reshape(total, {shape.begin(), shape.end()}), x.dtype());
 }
 
 Tensor all(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
-  const Tensor failures = sum(logical_not(x), std::move(axes), keep_dims);
+  const Tensor failures = sum(logical_not(x), std::move(axes), {.keep_dims = keep_dims});
   return equal(failures, zero(failures));
 }
 
 Tensor any(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
-  const Tensor hits = sum(truth(x), std::move(axes), keep_dims);
+  const Tensor hits = sum(truth(x), std::move(axes), {.keep_dims = keep_dims});
   return greater(hits, zero(hits));
 }
 

@@ -22,7 +22,7 @@ std::vector<Tensor> topk_gradient(const GradientContext& context) {
   if (!context.grad(0).defined()) return {Tensor()};
   const Shape& x = context.input_spec(0).shape;
   const int axis = normalize_axis(context.attributes<TopKAttributes>().axis, x.rank(), "topk");
-  return {topk_grad(context.output(1), context.grad(0), x[axis], axis)};
+  return {vjp::topk(context.grad(0), context.output(1), x[axis], axis)};
 }
 
 std::vector<TensorSpec> infer_topk_grad(const InferContext& context) {
@@ -49,7 +49,7 @@ TopK topk(const Tensor& x, int64_t k, int64_t axis) {
   return {std::move(outputs[0]), std::move(outputs[1])};
 }
 
-Tensor topk_grad(const Tensor& indices, const Tensor& dy, int64_t extent, int64_t axis) {
+Tensor vjp::topk(const Tensor& dy, const Tensor& indices, int64_t extent, int64_t axis) {
   static const Op& op = builtin("topk_grad");
   return call_single(op, {indices, dy}, TopKGradAttributes{extent, axis});
 }

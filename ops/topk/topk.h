@@ -17,9 +17,11 @@ struct TopK {
 /// k <= the extent of the axis.
 TopK topk(const Tensor& x, int64_t k, int64_t axis = -1);
 
+namespace vjp {
 /// The gradient of topk: dy at `indices` along `axis`, 0 elsewhere, in a tensor whose axis has `extent`
 /// elements. The indices of a line are distinct. One that is out of range throws InvalidArgument on the CPU
 /// and is skipped on a GPU.
-Tensor topk_grad(const Tensor& indices, const Tensor& dy, int64_t extent, int64_t axis);
+Tensor topk(const Tensor& dy, const Tensor& indices, int64_t extent, int64_t axis);
+}  // namespace vjp
 
 }  // namespace sinter::ops

@@ -105,13 +105,13 @@ Tensor erf(const Tensor& x) {
 Tensor pow(const Tensor& x, double exponent) {
   return call_elementwise(Pow<double>{exponent}, x);
 }
-Tensor pow_grad(const Tensor& x, const Tensor& dy, double exponent) {
+Tensor vjp::pow(const Tensor& dy, const Tensor& x, double exponent) {
   return call_elementwise_grad(Pow<double>{exponent}, {x, dy});
 }
 Tensor clip(const Tensor& x, double low, double high) {
   return call_elementwise(Clip<double>{low, high}, x);
 }
-Tensor clip_grad(const Tensor& x, const Tensor& dy, double low, double high) {
+Tensor vjp::clip(const Tensor& dy, const Tensor& x, double low, double high) {
   return call_elementwise_grad(Clip<double>{low, high}, {x, dy});
 }
 Tensor affine(const Tensor& x, double scale, double shift) {

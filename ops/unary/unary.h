@@ -32,16 +32,20 @@ Tensor erf(const Tensor& x);
 /// dtypes.
 Tensor pow(const Tensor& x, double exponent);
 
+namespace vjp {
 /// The gradient of pow: dy * exponent * x^(exponent - 1), and 0 everywhere for exponent 0.
-Tensor pow_grad(const Tensor& x, const Tensor& dy, double exponent);
+Tensor pow(const Tensor& dy, const Tensor& x, double exponent);
+}  // namespace vjp
 
 /// min(max(x, low), high); NaN stays NaN. Any dtype but bool; the bounds may be infinite, for integers they
 /// are narrowed to the whole numbers between them, and for 16 bits rounded to the dtype. Throws
 /// InvalidArgument unless low <= high, and for integers unless a whole number lies between them.
 Tensor clip(const Tensor& x, double low, double high);
 
+namespace vjp {
 /// The gradient of clip: dy where low <= x <= high, else 0, also where x is NaN.
-Tensor clip_grad(const Tensor& x, const Tensor& dy, double low, double high);
+Tensor clip(const Tensor& dy, const Tensor& x, double low, double high);
+}  // namespace vjp
 
 /// scale * x + shift; every operator between a tensor and a number is one of these. Floating-point dtypes,
 /// where scale and shift are rounded to the dtype's compute type first; and integers, which wrap around on

@@ -41,7 +41,7 @@ std::vector<TensorSpec> infer_resampled(const InferContext& context) {
 std::vector<Tensor> upsample_gradient_rule(const GradientContext& context) {
   const auto& attributes = context.attributes<UpsampleAttributes>();
   return {
-      upsample_grad(context.grad(), image_size(context.input_spec(0).shape, attributes.layout), attributes)};
+      vjp::upsample(context.grad(), image_size(context.input_spec(0).shape, attributes.layout), attributes)};
 }
 
 std::vector<Tensor> upsample_grad_gradient_rule(const GradientContext& context) {
@@ -60,7 +60,7 @@ Tensor upsample(const Tensor& x, std::array<int64_t, 2> size, const UpsampleOpti
   return call_single(op, {x}, UpsampleAttributes{options, size});
 }
 
-Tensor upsample_grad(const Tensor& dy, std::array<int64_t, 2> size, const UpsampleOptions& options) {
+Tensor vjp::upsample(const Tensor& dy, std::array<int64_t, 2> size, const UpsampleOptions& options) {
   static const Op& op = builtin("upsample_grad");
   return call_single(op, {dy}, UpsampleAttributes{options, size});
 }

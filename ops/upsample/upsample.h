@@ -47,8 +47,10 @@ struct UpsampleAttributes : UpsampleOptions {
 /// InvalidArgument for an empty image, sizes outside [1, 2^30], or align_corners with kNearest.
 Tensor upsample(const Tensor& x, std::array<int64_t, 2> size, const UpsampleOptions& options = {});
 
+namespace vjp {
 /// The gradient of upsample for images of `size`: every pixel of dx collects what y took from it, in a fixed
 /// order. Differentiable.
-Tensor upsample_grad(const Tensor& dy, std::array<int64_t, 2> size, const UpsampleOptions& options = {});
+Tensor upsample(const Tensor& dy, std::array<int64_t, 2> size, const UpsampleOptions& options = {});
+}  // namespace vjp
 
 }  // namespace sinter::ops

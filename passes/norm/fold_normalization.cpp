@@ -34,10 +34,10 @@ std::string reason_against(const Graph& graph, const GraphNode& norm) {
     return "it has other attributes";
   if (*training) return "it computes the statistics of the batch";
   if (norm.input(kMean) == nullptr || norm.input(kVariance) == nullptr) return "it has no statistics";
-  const auto* const activation = norm.attributes.find<ops::Activation>("activation");
+  const auto* const activation = norm.attributes.find<ops::fused::Activation>("activation");
   const bool adds = std::any_of(norm.inputs.begin() + kVariance + 1, norm.inputs.end(),
                                 [](const GraphUse& use) { return use.value != nullptr; });
-  if (adds || (activation != nullptr && *activation != ops::Activation::kNone))
+  if (adds || (activation != nullptr && *activation != ops::fused::Activation::kNone))
     return "it has an activation or an addend";
   const GraphValue& x = *norm.input(kX);
   if (x.kind != GraphValue::Kind::kResult || x.producer->traits().role != Role::kConvolution) {

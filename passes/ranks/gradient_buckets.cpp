@@ -115,11 +115,11 @@ const GraphNode* make_bucket(Graph& graph, const Bucket& bucket, GraphNode& firs
     gradients.push_back(tracer.tensor(*sum->input(0)));
     counts.push_back(sum->input(0)->spec.shape.numel());
   }
-  const Tensor begun = ops::begin_all_reduce(gradients, ranks);
+  const Tensor begun = ops::update::begin_all_reduce(gradients, ranks);
   const GraphNode* const begins = tracer.use_of(begun).value->producer;
   tracer.set_place(&first_sum);
-  const Tensor sums = ops::end_all_reduce(begun, gradients, ranks);
-  const std::vector<int64_t> places = ops::bucket_places(counts);
+  const Tensor sums = ops::update::end_all_reduce(begun, gradients, ranks);
+  const std::vector<int64_t> places = ops::update::bucket_places(counts);
   for (size_t i = 0; i < bucket.size(); ++i) {
     const Shape& shape = bucket[i]->outputs[0]->spec.shape;
     const Tensor part = ops::reshape(ops::slice(sums, 0, places[i], places[i] + counts[i]),

@@ -83,12 +83,12 @@ bool gradcheck_passes(const Op& op) {
 struct CubeNet : nn::Module {
   explicit CubeNet(const Op& op) : cube(op) {}
   const Op& cube;
-  nn::Conv2d first = child("first", nn::Conv2d(3, 8, {.kernel = 3, .padding = 1, .layout = Layout::kNCHW}));
-  nn::Conv2d second = child("second", nn::Conv2d(8, 8, {.kernel = 3, .padding = 1, .layout = Layout::kNCHW}));
+  nn::Conv2d first = child("first", nn::Conv2d(3, 8, 3, {.padding = 1, .layout = Layout::kNCHW}));
+  nn::Conv2d second = child("second", nn::Conv2d(8, 8, 3, {.padding = 1, .layout = Layout::kNCHW}));
   nn::Linear last = child("last", nn::Linear(8, 4));
   Tensor forward(const Tensor& x) const override {
     const Tensor cubes = call(cube, {first(x)}).front();
-    return last(ops::global_avg_pool2d(second(cubes), Layout::kNCHW));
+    return last(ops::global_avg_pool2d(second(cubes), {.layout = Layout::kNCHW}));
   }
 };
 

@@ -107,7 +107,7 @@ struct Parts {
       return std::vector<Tensor>{model(inputs[0], inputs[1])};
     };
     job = std::make_unique<nn::TrainJob>(
-        model, step, *optimizer, nn::TrainJobOptions{.max_grad_norm = options.clip, .scaler = &scaler});
+        model, *optimizer, step, nn::TrainJobOptions{.max_grad_norm = options.clip, .scaler = &scaler});
     model.train();
     const bool is_channels_last = *options.layout == Layout::kNHWC;
     const Shape shape = is_channels_last ? Shape{kBatch, kSize, kSize, 3} : Shape{kBatch, 3, kSize, kSize};

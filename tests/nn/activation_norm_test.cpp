@@ -261,11 +261,11 @@ TEST(ConvTranspose2dTest, SpreadsInputsByTheFilter) {
     expect_gradients(layer, x);
     expect_gradients(layer_last, x_last);
   }
-  EXPECT_EQ(message_of([] { ConvTranspose2d(4, 6, {.kernel = 3, .stride = 2, .output_padding = 2}); }),
+  EXPECT_EQ(message_of([] { ConvTranspose2d(4, 6, 3, {.stride = 2, .output_padding = 2}); }),
             "[conv_transpose2d] expected an output padding less than the stride but got 2x2 for 2x2");
   EXPECT_EQ(
       message_of([] {
-        ConvTranspose2d(4, 6, {.kernel = 1, .padding = 4})(floats({1, 4, 3, 3}, 0));
+        ConvTranspose2d(4, 6, 1, {.padding = 4})(floats({1, 4, 3, 3}, 0));
       }),
       "[conv_transpose2d] a padding of 4x4 leaves nothing of the output for an input of shape (1, 4, 3, 3)");
 }

@@ -196,7 +196,7 @@ TEST(EmaTest, WarmsUp) {
 }
 
 TEST(EmaTest, KeepsLayoutsBuffersAndNames) {
-  const Sequential model(Conv2d(2, 3, {.kernel = 3, .layout = Layout::kNHWC}),
+  const Sequential model(Conv2d(2, 3, 3, {.layout = Layout::kNHWC}),
                          BatchNorm2d(3, {.layout = Layout::kNHWC}));
   EMA ema(model);
   model(floats({2, 5, 5, 2}, 0));

@@ -32,8 +32,7 @@ std::vector<std::string> names_of(const ParameterGroup& group) {
 }
 
 TEST(FreezeTest, TakesAPartOutOfTrainingUntilItIsThawed) {
-  const Sequential model(Conv2d(1, 2, {.kernel = 3}), BatchNorm2d(2), ReLU(), Flatten(),
-                         Linear(2 * 4 * 4, 3));
+  const Sequential model(Conv2d(1, 2, 3), BatchNorm2d(2), ReLU(), Flatten(), Linear(2 * 4 * 4, 3));
   model.freeze("0.");
   model.freeze("1.");
   model.train();
@@ -120,7 +119,7 @@ TEST(FreezeTest, AnEvalModeCannotWakeIt) {
 }
 
 TEST(ParameterGroupsTest, TheFirstRuleThatFitsCounts) {
-  const Sequential model(Conv2d(3, 4, {.kernel = 3}), BatchNorm2d(4), PReLU(4), Flatten(), Linear(4, 2));
+  const Sequential model(Conv2d(3, 4, 3), BatchNorm2d(4), PReLU(4), Flatten(), Linear(4, 2));
   const auto groups = parameter_groups(model, {{.prefix = "4.b", .lr_scale = 3.0},
                                                {.prefix = "4.", .weight_decay = 0.5, .clip = false},
                                                {.prefix = "1.", .lr_scale = 0.0}});
@@ -146,7 +145,7 @@ TEST(ParameterGroupsTest, TheFirstRuleThatFitsCounts) {
 }
 
 TEST(ParameterGroupsTest, VectorsAreSpared) {
-  const Sequential model(Conv2d(3, 4, {.kernel = 3}), BatchNorm2d(4), PReLU(4), Flatten(), Linear(4, 2));
+  const Sequential model(Conv2d(3, 4, 3), BatchNorm2d(4), PReLU(4), Flatten(), Linear(4, 2));
   const auto groups = parameter_groups(model, {}, {.decay_vectors = false});
   ASSERT_EQ(groups.size(), 2u);
   EXPECT_EQ(names_of(groups[0]), (std::vector<std::string>{"0.weight", "4.weight"}));
@@ -190,9 +189,9 @@ TEST(OptimizerSkipTest, SkippedParametersStartAfresh) {
 
 /// A trunk of convolutions and norms, and a head.
 struct Net : Module {
-  Conv2d conv = child("conv", Conv2d(3, 4, {.kernel = 3, .padding = 1, .bias = false}));
+  Conv2d conv = child("conv", Conv2d(3, 4, 3, {.padding = 1, .bias = false}));
   BatchNorm2d norm = child("norm", BatchNorm2d(4));
-  Conv2d second = child("second", Conv2d(4, 4, {.kernel = 3, .padding = 1, .bias = false}));
+  Conv2d second = child("second", Conv2d(4, 4, 3, {.padding = 1, .bias = false}));
   BatchNorm2d second_norm = child("second_norm", BatchNorm2d(4));
   Linear head = child("head", Linear(4, 3));
   Tensor forward(const Tensor& x) const override {

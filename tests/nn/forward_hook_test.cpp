@@ -79,9 +79,9 @@ TEST(ForwardHook, IsTracedAndFollowedByATrainJob) {
   const Sequential model(Linear(3, 4), Tanh(), Linear(4, 1));
   const Sequential eager = clone(model);
   SGD sgd(model.parameters()), eager_sgd(eager.parameters());
-  TrainJob job(
-      model, [&](std::span<const Tensor> x) { return std::vector<Tensor>{ops::square(model(x[0])).mean()}; },
-      sgd);
+  TrainJob job(model, sgd, [&](std::span<const Tensor> x) {
+    return std::vector<Tensor>{ops::square(model(x[0])).mean()};
+  });
   const Tensor x = floats({5, 3}, 1);
   const auto step = [&] {
     eager_sgd.zero_grad();
@@ -113,14 +113,14 @@ TEST(ForwardHook, IsFollowedByAnInferJob) {
 TEST(TensorHook, OfAParameterIsRefusedByATrainJob) {
   const Linear model(3, 1);
   SGD sgd(model.parameters());
-  TrainJob job(
-      model, [&](std::span<const Tensor> x) { return std::vector<Tensor>{ops::square(model(x[0])).mean()}; },
-      sgd);
+  TrainJob job(model, sgd, [&](std::span<const Tensor> x) {
+    return std::vector<Tensor>{ops::square(model(x[0])).mean()};
+  });
   const Tensor x = floats({5, 3}, 1);
   job.step({x}, 0.1);
   {
     const Hook hook =
-        autograd::register_hook(model.bias.tensor(), [](const Tensor& gradient) { return gradient * 2.0; });
+        model.bias.tensor().register_hook([](const Tensor& gradient) { return gradient * 2.0; });
     EXPECT_EQ(message_of([&] { job.step({x}, 0.1); }),
               "[train_job] 'bias' has a hook (register_hook), which no job calls: let the traced code scale "
               "or clip "

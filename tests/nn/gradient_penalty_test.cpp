@@ -33,9 +33,9 @@ using sinter::testing::Uniform;
 constexpr double kTolerance = 1e-11;
 
 Sequential make_critic(Device device) {
-  Sequential critic(Conv2d(2, 4, {.kernel = 3, .stride = 2, .padding = 1}), LeakyReLU(0.2),
-                    Conv2d(4, 6, {.kernel = 3, .padding = 1, .bias = false}), BatchNorm2d(6), SiLU(),
-                    MaxPool2d({.kernel = 2}), Flatten(), Linear(24, 5), Softmax(-1), Linear(5, 1));
+  Sequential critic(Conv2d(2, 4, 3, {.stride = 2, .padding = 1}), LeakyReLU(0.2),
+                    Conv2d(4, 6, 3, {.padding = 1, .bias = false}), BatchNorm2d(6), SiLU(), MaxPool2d(2),
+                    Flatten(), Linear(24, 5), Softmax(-1), Linear(5, 1));
   critic.to(DType::kFloat64);
   for (const Parameter& parameter : critic.parameters()) {
     const Tensor value = reference_parameter("critic." + parameter.name(), parameter.shape());
@@ -100,7 +100,7 @@ TEST_P(GradientPenalty, MatchesPyTorchInAJob) {
     std::vector<Tensor> before;
     for (const Parameter& parameter : critic_->parameters())
       before.push_back(ops::copy(parameter.tensor()).detach());
-    TrainJob job(*critic_, function, sgd, options);
+    TrainJob job(*critic_, sgd, function, options);
     const Tensor loss = job.step(data_, 1.0);
     expect_results({loss, job.outputs()[0], job.outputs()[1]});
     const NoGrad no_grad;
@@ -120,7 +120,7 @@ TEST_P(GradientPenalty, ComputesIn16BitsInAJob) {
   const auto function = [&](std::span<const Tensor> inputs) {
     return loss_of(*critic_, inputs[0], inputs[1], inputs[2]);
   };
-  TrainJob job(*critic_, function, sgd, {.precision = DType::kBFloat16, .layout = Layout::kNHWC});
+  TrainJob job(*critic_, sgd, function, {.precision = DType::kBFloat16, .layout = Layout::kNHWC});
   std::vector<Tensor> inputs;
   for (const Tensor& tensor : data_) inputs.push_back(tensor.to(DType::kFloat32));
   const double loss = job.step(inputs, 1e-3).item(), expected = reference_["loss"].item();

@@ -22,17 +22,16 @@ using testing::floats;
 using testing::message_of;
 
 TEST(LayersTest, ConvolutionShapesInBothLayouts) {
-  const Conv2d conv(4, 6, {.kernel = {3, 5}, .stride = 2, .padding = {1, 2}, .groups = 2});
+  const Conv2d conv(4, 6, {3, 5}, {.stride = 2, .padding = {1, 2}, .groups = 2});
   EXPECT_EQ(conv.weight.shape(), (Shape{6, 2, 3, 5}));
   EXPECT_EQ(conv.bias.shape(), Shape{6});
   EXPECT_EQ(conv(floats({2, 4, 9, 8}, 0)).shape(), (Shape{2, 6, 5, 4}));
-  const Conv2d last(4, 6, {.kernel = 3, .bias = false, .layout = Layout::kNHWC});
+  const Conv2d last(4, 6, 3, {.bias = false, .layout = Layout::kNHWC});
   EXPECT_FALSE(last.bias.defined());
   EXPECT_EQ(last(floats({2, 9, 8, 4}, 0)).shape(), (Shape{2, 7, 6, 6}));
-  EXPECT_EQ(message_of([] { Conv2d(4, 6, {.kernel = 3, .groups = 4}); }),
+  EXPECT_EQ(message_of([] { Conv2d(4, 6, 3, {.groups = 4}); }),
             "[conv2d] expected channel counts that are positive multiples of 4 groups but got 4 in, 6 out");
-  EXPECT_EQ(message_of([] { Conv2d(4, 6, {.kernel = 0}); }),
-            "[conv2d] expected a kernel of positive size but got 0 x 0");
+  EXPECT_EQ(message_of([] { Conv2d(4, 6, 0); }), "[conv2d] expected a kernel of positive size but got 0 x 0");
 }
 
 TEST(LayersTest, SamePaddingKeepsTheSizeOfImages) {
@@ -44,17 +43,14 @@ TEST(LayersTest, SamePaddingKeepsTheSizeOfImages) {
     const Shape shape = layout == Layout::kNCHW ? Shape{2, 3, 7, 6} : Shape{2, 7, 6, 3};
     for (const Size2d kernel : {Size2d(1), Size2d(2), Size2d(4, 3), Size2d(5, 2)}) {
       for (const Size2d dilation : {Size2d(1), Size2d(3, 2)}) {
-        const Conv2d conv(3, 3,
-                          {.kernel = kernel,
-                           .padding = same_padding(kernel, dilation),
-                           .dilation = dilation,
-                           .layout = layout});
+        const Conv2d conv(
+            3, 3, kernel,
+            {.padding = same_padding(kernel, dilation), .dilation = dilation, .layout = layout});
         EXPECT_EQ(conv(floats(shape, 0)).shape(), shape);
       }
     }
     EXPECT_EQ(
-        MaxPool2d({.kernel = 2, .stride = 1, .padding = same_padding(2), .layout = layout})(floats(shape, 0))
-            .shape(),
+        MaxPool2d(2, {.stride = 1, .padding = same_padding(2), .layout = layout})(floats(shape, 0)).shape(),
         shape);
   }
 }
@@ -62,14 +58,14 @@ TEST(LayersTest, SamePaddingKeepsTheSizeOfImages) {
 TEST(LayersTest, ConvolutionPadsEverySideAsTold) {
   const Tensor x = floats({2, 3, 5, 4}, 1);
   manual_seed(5);
-  const Conv2d uneven(3, 2, {.kernel = 3, .stride = {2, 1}, .padding = {2, 1, 0, 3}});
+  const Conv2d uneven(3, 2, 3, {.stride = {2, 1}, .padding = {2, 1, 0, 3}});
   manual_seed(5);
-  const Conv2d plain(3, 2, {.kernel = 3, .stride = {2, 1}});
+  const Conv2d plain(3, 2, 3, {.stride = {2, 1}});
   const Tensor padded = ops::pad(x, {{0, 0}, {0, 0}, {2, 1}, {0, 3}});
   EXPECT_EQ(uneven(x).shape(), (Shape{2, 2, 3, 5}));
   expect_near<float>(uneven(x), plain(padded).to_vector<float>(), 1e-6);
 
-  const Conv2d last(3, 2, {.kernel = 3, .stride = {2, 1}, .padding = {2, 1, 0, 3}, .layout = Layout::kNHWC});
+  const Conv2d last(3, 2, 3, {.stride = {2, 1}, .padding = {2, 1, 0, 3}, .layout = Layout::kNHWC});
   last.load_state(uneven.state());
   const Tensor images = ops::permute(x, {0, 2, 3, 1});
   expect_near<float>(ops::permute(last(images), {0, 3, 1, 2}), uneven(x).to_vector<float>(), 1e-5);
@@ -80,7 +76,7 @@ TEST(LayersTest, ConvolutionPadsEverySideAsTold) {
       [&](const std::vector<Tensor>& inputs) { return std::vector<Tensor>{uneven(inputs[0])}; }, {exact});
   EXPECT_TRUE(result.passed) << result.message;
   EXPECT_EQ(message_of([] {
-              Conv2d(4, 6, {.kernel = 3, .padding = {0, 0, -1, 0}});
+              Conv2d(4, 6, 3, {.padding = {0, 0, -1, 0}});
             }),
             "[conv2d] expected no negative padding but got top 0 bottom 0 left -1 right 0");
   EXPECT_NE(to_string(uneven).find("padding top 2 bottom 1 left 0 right 3"), std::string::npos);
@@ -91,17 +87,17 @@ TEST(LayersTest, AnImageWithoutABatchIsNoticed) {
   const std::string expected =
       "] expected a batch of images (rank 4) but got shape (3, 8, 8); if that is one image, give it a batch "
       "axis: ops::reshape(x, {1, 3, 8, 8})";
-  const AnyModule modules[] = {Conv2d(3, 4, {.kernel = 3}),
-                               ConvTranspose2d(3, 4, {.kernel = 3}),
+  const AnyModule modules[] = {Conv2d(3, 4, 3),
+                               ConvTranspose2d(3, 4, 3),
                                BatchNorm2d(3),
-                               MaxPool2d({.kernel = 2}),
-                               AvgPool2d({.kernel = 2}),
+                               MaxPool2d(2),
+                               AvgPool2d(2),
                                AdaptiveAvgPool2d(2),
                                GlobalAvgPool2d(),
                                Upsample({.scale = 2.0}),
                                resnet18(),
                                resnet20({.layout = Layout::kNHWC}),
-                               Sequential(Conv2d(3, 4, {.kernel = 3}), ReLU())};
+                               Sequential(Conv2d(3, 4, 3), ReLU())};
   for (const AnyModule& module : modules) {
     const std::string message = message_of([&] { module(image); });
     EXPECT_TRUE(message.ends_with(expected)) << to_string(module) << ": " << message;
@@ -110,7 +106,7 @@ TEST(LayersTest, AnImageWithoutABatchIsNoticed) {
 }
 
 TEST(LayersTest, ParametersCanBeCheckedAgainstFiniteDifferences) {
-  const Sequential model(Conv2d(2, 3, {.kernel = 2}), BatchNorm2d(3), GlobalAvgPool2d(), Linear(3, 2));
+  const Sequential model(Conv2d(2, 3, 2), BatchNorm2d(3), GlobalAvgPool2d(), Linear(3, 2));
   model.to(DType::kFloat64);
   const Tensor x = ops::cast(floats({3, 2, 4, 4}, 0), DType::kFloat64);
   const std::vector<Parameter> parameters = model.parameters();
@@ -139,11 +135,11 @@ TEST(LayersTest, ParametersCanBeCheckedAgainstFiniteDifferences) {
 
 TEST(LayersTest, TheSeedAloneDecidesWhateverTheLayout) {
   manual_seed(3);
-  const Conv2d first(4, 6, {.kernel = 3});
+  const Conv2d first(4, 6, 3);
   manual_seed(3);
-  const Conv2d last(4, 6, {.kernel = 3, .layout = Layout::kNHWC});
+  const Conv2d last(4, 6, 3, {.layout = Layout::kNHWC});
   EXPECT_EQ(first.state().at("weight").to_vector<float>(), last.state().at("weight").to_vector<float>());
-  EXPECT_NE(Conv2d(4, 6, {.kernel = 3}).state().at("weight").to_vector<float>(),
+  EXPECT_NE(Conv2d(4, 6, 3).state().at("weight").to_vector<float>(),
             first.weight.tensor().to_vector<float>());
 }
 
@@ -213,20 +209,20 @@ TEST(LayersTest, OldFilesMayLackTheCounterOfBatches) {
 
 TEST(LayersTest, PoolingUsesTheKernelAsStrideUnlessTold) {
   const Tensor x = floats({1, 2, 7, 6}, 0);
-  EXPECT_EQ(MaxPool2d({.kernel = 2})(x).shape(), (Shape{1, 2, 3, 3}));
-  EXPECT_EQ(MaxPool2d({.kernel = 3, .stride = 2, .padding = 1})(x).shape(), (Shape{1, 2, 4, 3}));
-  EXPECT_EQ(AvgPool2d({.kernel = {3, 2}, .ceil_mode = true})(x).shape(), (Shape{1, 2, 3, 3}));
+  EXPECT_EQ(MaxPool2d(2)(x).shape(), (Shape{1, 2, 3, 3}));
+  EXPECT_EQ(MaxPool2d(3, {.stride = 2, .padding = 1})(x).shape(), (Shape{1, 2, 4, 3}));
+  EXPECT_EQ(AvgPool2d({3, 2}, {.ceil_mode = true})(x).shape(), (Shape{1, 2, 3, 3}));
   EXPECT_EQ(GlobalAvgPool2d()(x).shape(), (Shape{1, 2}));
   EXPECT_EQ(GlobalAvgPool2d(Layout::kNHWC)(floats({1, 7, 6, 2}, 0)).shape(), (Shape{1, 2}));
 }
 
 TEST(LayersTest, PoolingTakesWhatPyTorchsTakes) {
   const Tensor x = floats({1, 2, 7, 6}, 0);
-  EXPECT_EQ(MaxPool2d({.kernel = 3, .stride = 1, .padding = {0, 1, 2, 1}, .dilation = 2})(x).shape(),
+  EXPECT_EQ(MaxPool2d(3, {.stride = 1, .padding = {0, 1, 2, 1}, .dilation = 2})(x).shape(),
             (Shape{1, 2, 4, 5}));
-  const Tensor mean = AvgPool2d({.kernel = 2})(x), sum = AvgPool2d({.kernel = 2, .divisor = 1})(x);
+  const Tensor mean = AvgPool2d(2)(x), sum = AvgPool2d(2, {.divisor = 1})(x);
   expect_near<float>(ops::affine(mean, 4.0, 0.0), sum.to_vector<float>(), 1e-6);
-  EXPECT_EQ(message_of([] { AvgPool2d({.kernel = 2, .dilation = 2}); }),
+  EXPECT_EQ(message_of([] { AvgPool2d(2, {.dilation = 2}); }),
             "[avg_pool2d] expected no dilation but got 2x2");
   EXPECT_EQ(AdaptiveAvgPool2d({3, 5})(x).shape(), (Shape{1, 2, 3, 5}));
   EXPECT_EQ(AdaptiveAvgPool2d(1)(x).shape(), (Shape{1, 2, 1, 1}));

@@ -85,7 +85,7 @@ TEST(ModuleTest, NamesAreChecked) {
 }
 
 TEST(ModuleTest, StateIsACopyInCanonicalLayout) {
-  const Conv2d conv(2, 3, {.kernel = {4, 5}, .layout = Layout::kNHWC});
+  const Conv2d conv(2, 3, {4, 5}, {.layout = Layout::kNHWC});
   EXPECT_EQ(conv.weight.shape(), (Shape{3, 4, 5, 2}));
   const Tensor value = floats({3, 2, 4, 5}, 1);
   conv.weight.assign(value);
@@ -211,7 +211,7 @@ TEST(ModuleTest, LongListsOfNamesAreCut) {
 }
 
 TEST(ModuleTest, HalfPrecisionLeavesNormsInFloat32) {
-  const Sequential model(Conv2d(3, 4, {.kernel = 3}), BatchNorm2d(4));
+  const Sequential model(Conv2d(3, 4, 3), BatchNorm2d(4));
   const std::vector<Parameter> parameters = model.parameters();
   model.to(DType::kBFloat16);
   EXPECT_EQ(parameters[0].tensor().dtype(), DType::kBFloat16) << "handles see the converted tensor";

@@ -52,7 +52,7 @@ TEST(ModuleTreeTest, AForgottenModeIsAnErrorToo) {
 
 TEST(ModuleTreeTest, StatelessLayersNeedNoRegistration) {
   struct Plain : Module {
-    Tensor forward(const Tensor& x) const override { return ReLU()(MaxPool2d({.kernel = 2})(x)); }
+    Tensor forward(const Tensor& x) const override { return ReLU()(MaxPool2d(2)(x)); }
   };
   EXPECT_EQ(Plain()(floats({1, 2, 4, 4}, 0)).shape(), (Shape{1, 2, 2, 2}));
 }
@@ -87,9 +87,8 @@ TEST(ModuleTreeTest, AMemberMayCallWhatItsOwnerOwns) {
 
 TEST(ModuleTreeTest, OneGuardSetsTheLayoutOfAModel) {
   const DefaultLayout nhwc(Layout::kNHWC);
-  const Sequential model(Conv2d(3, 4, {.kernel = 3}), BatchNorm2d(4), PReLU(4), MaxPool2d({.kernel = 2}),
-                         GroupNorm(2, 4), Upsample(), ConvTranspose2d(4, 5, {.kernel = 2}),
-                         GlobalAvgPool2d());
+  const Sequential model(Conv2d(3, 4, 3), BatchNorm2d(4), PReLU(4), MaxPool2d(2), GroupNorm(2, 4), Upsample(),
+                         ConvTranspose2d(4, 5, 2), GlobalAvgPool2d());
   EXPECT_EQ(model.layout(), Layout::kNHWC);
   EXPECT_EQ(model(floats({2, 8, 8, 3}, 0)).shape(), (Shape{2, 5}));
   EXPECT_EQ(resnet18({.classes = 3, .width = 2})(floats({2, 32, 32, 3}, 0)).shape(), (Shape{2, 3}));
@@ -123,7 +122,7 @@ TEST(ModuleTreeTest, MembersOfMixedLayoutsAreWarnedOfOnce) {
       child("norm", BatchNorm2d(8, {.layout = of_norms}));
       child("slopes", PReLU(8, {.layout = of_norms}));
     }
-    Conv2d conv = child("conv", Conv2d(8, 8, {.kernel = 3, .layout = Layout::kNHWC}));
+    Conv2d conv = child("conv", Conv2d(8, 8, 3, {.layout = Layout::kNHWC}));
     Tensor forward(const Tensor& x) const override { return conv(x); }
   };
   std::vector<std::string> lines;
@@ -147,7 +146,7 @@ TEST(ModuleTreeTest, ErrorsHintAtTheOtherLayout) {
       "which looks like NHWC; give the layer's options that layout or, for a whole model, construct it "
       "under one nn::DefaultLayout");
   EXPECT_NE(message_of([] {
-              Conv2d(3, 4, {.kernel = 3})(floats({2, 8, 8, 3}, 0));
+              Conv2d(3, 4, 3)(floats({2, 8, 8, 3}, 0));
             }).find("looks like NHWC"),
             std::string::npos);
   EXPECT_NE(message_of([] {
@@ -160,7 +159,7 @@ TEST(ModuleTreeTest, ErrorsHintAtTheOtherLayout) {
 
 TEST(ModuleTreeTest, ClonesShareNothing) {
   struct Net : Module {
-    Conv2d conv = child("conv", Conv2d(1, 2, {.kernel = 3, .layout = Layout::kNHWC}));
+    Conv2d conv = child("conv", Conv2d(1, 2, 3, {.layout = Layout::kNHWC}));
     Sequential tail = child("tail", Sequential(BatchNorm2d(2, {.layout = Layout::kNHWC}), AnyModule(PReLU(1)),
                                                GlobalAvgPool2d(Layout::kNHWC), Linear(2, 3)));
     std::vector<Linear> more;
@@ -259,8 +258,8 @@ TEST(ModuleTreeTest, ModulesPrintAsATree) {
     Parameter scale = parameter("scale", Tensor::full({1}, 1.0));
     Tensor forward(const Tensor& x) const override { return x * scale; }
   };
-  const Sequential model(Conv2d(3, 8, {.kernel = 3, .padding = 1, .bias = false}),
-                         Sequential(BatchNorm2d(8), ReLU()), Scale(), AnyModule(Linear(8, 2)));
+  const Sequential model(Conv2d(3, 8, 3, {.padding = 1, .bias = false}), Sequential(BatchNorm2d(8), ReLU()),
+                         Scale(), AnyModule(Linear(8, 2)));
   const std::string expected =
       "Sequential(\n"
       "  (0): Conv2d(3, 8, kernel 3x3, padding 1x1, no bias)\n"
@@ -280,8 +279,7 @@ TEST(ModuleTreeTest, ModulesPrintAsATree) {
 }
 
 TEST(ModuleTreeTest, SummaryCountsShapesParametersAndMultiplyAdds) {
-  const Sequential model(Conv2d(3, 8, {.kernel = 3, .padding = 1}), BatchNorm2d(8), GlobalAvgPool2d(),
-                         Linear(8, 10));
+  const Sequential model(Conv2d(3, 8, 3, {.padding = 1}), BatchNorm2d(8), GlobalAvgPool2d(), Linear(8, 10));
   model.parameters()[0].tensor().set_requires_grad(false);
   const BatchNorm2d norm(8);
   const Summary table = summary(model, {2, 3, 16, 16});

@@ -241,11 +241,11 @@ TEST_P(PartialFcTest, AJobTrainsAsEagerStepsDo) {
   Face eager(options, device()), traced(options, device());
   traced.backbone.load_state(eager.backbone.state());
   GradScaler scaler({.enabled = false});
-  TrainJob job(traced.backbone,
+  TrainJob job(traced.backbone, traced.sgd,
                [&](std::span<const Tensor> inputs) {
                  return std::vector<Tensor>{traced.centres.head()(traced.backbone(inputs[0]), inputs[1])};
                },
-               traced.sgd, {.scaler = &scaler});
+               {.scaler = &scaler});
   for (int64_t step = 0; step < 4; ++step) {
     const Tensor rows = traced.centres.sample(labels_of_step(step), traced.sgd);
     const Tensor loss = job.step(floats({10, 6}, step).to(device()), rows, 0.1);

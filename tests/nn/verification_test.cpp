@@ -49,8 +49,8 @@ VerificationResult reference(const std::vector<double>& distances, const std::ve
     result.threshold += thresholds[i] / static_cast<double>(folds);
   }
   for (const double accuracy : accuracies)
-    result.deviation += std::pow(accuracy - result.accuracy, 2) / static_cast<double>(folds);
-  result.deviation = std::sqrt(result.deviation);
+    result.std += std::pow(accuracy - result.accuracy, 2) / static_cast<double>(folds);
+  result.std = std::sqrt(result.std);
   return result;
 }
 
@@ -70,7 +70,7 @@ TEST(VerificationTest, FollowsTheProtocolWordForWord) {
     const VerificationResult expected = reference(distances, same, folds);
     const VerificationResult actual = verify_pairs(distances, same, static_cast<int>(folds));
     EXPECT_NEAR(actual.accuracy, expected.accuracy, 1e-12) << seed;
-    EXPECT_NEAR(actual.deviation, expected.deviation, 1e-7) << seed;
+    EXPECT_NEAR(actual.std, expected.std, 1e-7) << seed;
     EXPECT_NEAR(actual.threshold, expected.threshold, 1e-12) << seed;
     ASSERT_EQ(actual.folds.size(), folds);
     for (size_t i = 0; i < folds; ++i) {
@@ -95,7 +95,7 @@ TEST(VerificationTest, TellsWhatIsApart) {
   }
   const VerificationResult result = verify_pairs(distances, same);
   EXPECT_EQ(result.accuracy, 1.0);
-  EXPECT_EQ(result.deviation, 0.0);
+  EXPECT_EQ(result.std, 0.0);
   EXPECT_NEAR(result.threshold, 0.51, 1e-12);  // the lowest above 0.5
 }
 

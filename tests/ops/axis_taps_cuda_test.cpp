@@ -148,13 +148,13 @@ TEST_F(AxisTapsCuda, AveragesAgreeWithTheCpu) {
     Images images = draw_images();
     const int64_t kernel = draw(1, 4), stride = draw(1, 3);
     for (int64_t& side : images.fine) side += kernel;
-    PoolOptions options{.kernel = {kernel, kernel},
-                        .stride = {stride, stride},
-                        .padding = {draw(0, kernel / 2), draw(0, kernel / 2)},
-                        .layout = images.layout,
-                        .ceil_mode = draw(0, 1) == 0,
-                        .count_include_pad = draw(0, 1) == 0,
-                        .divisor = draw(0, 3) == 0 ? 5 : 0};
+    PoolAttributes options{.kernel = {kernel, kernel},
+                           .stride = {stride, stride},
+                           .padding = {draw(0, kernel / 2), draw(0, kernel / 2)},
+                           .layout = images.layout,
+                           .ceil_mode = draw(0, 1) == 0,
+                           .count_include_pad = draw(0, 1) == 0,
+                           .divisor = draw(0, 3) == 0 ? 5 : 0};
     for (const DType dtype : kDTypes) {
       check("avg_pool2d", images.shape(images.fine), dtype, described(options, images));
       const Shape pooled =
@@ -180,7 +180,7 @@ TEST_F(AxisTapsCuda, PixelsWithoutWeightHoldNothingBack) {
     EXPECT_TRUE(std::isnan(y[0]) && std::isnan(y[1]));
     EXPECT_EQ(y[2], 1);
     EXPECT_EQ(y[3], 2);
-    const std::vector<double> dx = as_double(upsample_grad(on_gpu(x), {2, 2}, options)).to_vector<double>();
+    const std::vector<double> dx = as_double(vjp::upsample(on_gpu(x), {2, 2}, options)).to_vector<double>();
     EXPECT_TRUE(std::isnan(dx[0]) && std::isnan(dx[1]));
     EXPECT_EQ(dx[2], 1);
     EXPECT_EQ(dx[3], 2);

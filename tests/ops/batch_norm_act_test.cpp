@@ -51,18 +51,19 @@ TEST(BatchNormAct, GivesThePlainOpsBitsWithoutAddendAndActivation) {
         std::vector<Tensor> inputs(18);
         inputs[0] = x, inputs[1] = weight, inputs[2] = bias;
         inputs[3] = cast(own_mean, wide), inputs[4] = cast(own_var, wide);
-        const std::vector<Tensor> fused = call(
-            builtin("batch_norm_act"), inputs,
-            BatchNormActOptions{.training = training, .layout = layout, .activation = Activation::kNone});
+        const std::vector<Tensor> fused =
+            call(builtin("batch_norm_act"), inputs,
+                 BatchNormActOptions{
+                     .training = training, .layout = layout, .activation = fused::Activation::kNone});
         ASSERT_EQ(fused.size(), plain.size());
         for (size_t i = 0; i < plain.size(); ++i) expect_same_bits(fused[i], plain[i], "forward");
         expect_same_bits(inputs[3], mean, "running_mean");
         expect_same_bits(inputs[4], var, "running_var");
         const BatchNormGrads grads =
-            batch_norm_grad(x, dy, weight, plain[1], plain[2], {.training = training, .layout = layout});
-        const BatchNormActGrads fused_grads =
-            batch_norm_act_grad(x, {weight, bias, plain[1], plain[2]}, dy, {}, {},
-                                {.training = training, .layout = layout, .activation = Activation::kNone});
+            vjp::batch_norm(dy, x, weight, plain[1], plain[2], {.training = training, .layout = layout});
+        const BatchNormActGrads fused_grads = vjp::batch_norm_act(
+            dy, {}, x, {weight, bias, plain[1], plain[2]}, {}, {}, {}, {},
+            {.training = training, .layout = layout, .activation = fused::Activation::kNone});
         expect_same_bits(fused_grads.dx, grads.dx, "dx");
         expect_same_bits(fused_grads.dweight, grads.dweight, "dweight");
         expect_same_bits(fused_grads.dbias, grads.dbias, "dbias");
@@ -72,13 +73,13 @@ TEST(BatchNormAct, GivesThePlainOpsBitsWithoutAddendAndActivation) {
 }
 
 /// Normalisation that changes nothing but for its parameters: mean 0, variance 1, epsilon 0.
-NormParameters identity(int64_t channels) {
+NormTensors identity(int64_t channels) {
   return {.running_mean = Tensor::zeros({channels}), .running_var = Tensor::full({channels}, 1.0)};
 }
 
 TEST(BatchNormAct, LetsNanPassReluWithItsGradient) {
   const Tensor x = Tensor::from_values<float>({-1, kNan, 2, kNan, 0, 3}, Shape{3, 2}).set_requires_grad(true);
-  const Tensor y = batch_norm_act(x, identity(2), {.epsilon = 0.0, .training = false});
+  const Tensor y = fused::batch_norm_act(x, identity(2), {}, {}, {}, {.epsilon = 0.0, .training = false});
   const std::vector<float> values = y.to_vector<float>();
   EXPECT_EQ(values[0], 0.0F);
   EXPECT_TRUE(std::isnan(values[1]));
@@ -96,17 +97,17 @@ TEST(BatchNormAct, SendsNanThroughPReluAsThatOpDoes) {
     const DType wide = accumulate_dtype(dtype);
     const Tensor slopes = Tensor::from_values<double>({0.25, -0.5}, Shape{2});
     const Tensor expected = prelu(x, cast(slopes, dtype));
-    const PReluGrads expected_grads = prelu_grad(x, cast(slopes, dtype), dy);
+    const PReluGrads expected_grads = vjp::prelu(dy, x, cast(slopes, dtype));
     std::vector<Tensor> inputs(18);
     inputs[0] = x, inputs[6] = cast(slopes, wide);
     inputs[3] = Tensor::zeros({2}, wide), inputs[4] = Tensor::full({2}, 1.0, wide);
     const std::vector<Tensor> outputs =
         call(builtin("batch_norm_act"), inputs,
-             BatchNormActOptions{.epsilon = 0.0, .training = false, .activation = Activation::kPRelu});
+             BatchNormActOptions{.epsilon = 0.0, .training = false, .activation = fused::Activation::kPRelu});
     EXPECT_EQ(outputs[3].to_vector<uint8_t>(), (std::vector<uint8_t>{0b110100}));
     const BatchNormActGrads grads =
-        batch_norm_act_grad(x, {{}, {}, outputs[1], outputs[2]}, dy, {}, outputs[3],
-                            {.training = false, .activation = Activation::kPRelu}, inputs[6]);
+        vjp::batch_norm_act(dy, {}, x, {{}, {}, outputs[1], outputs[2]}, {}, {}, inputs[6], outputs[3],
+                            {.training = false, .activation = fused::Activation::kPRelu});
     const auto as_doubles = [](const Tensor& tensor) {
       return cast(tensor, DType::kFloat64).to_vector<double>();
     };
@@ -160,16 +161,16 @@ TEST(BatchNormAct, AsksForTheAddendBesideItsGradientUnderPRelu) {
   const Tensor x = Tensor::full({4, 2}, 0.5), ones = Tensor::full({2}, 1.0),
                mask = Tensor::zeros({1}, DType::kUInt8);
   const auto grads = [&](const Tensor& addend) {
-    return batch_norm_act_grad(x, {.mean = ones, .inv_std = ones}, x, {}, mask,
-                               {.addend_grad = true, .activation = Activation::kPRelu}, ones, addend);
+    return vjp::batch_norm_act(x, {}, x, {.mean = ones, .inv_std = ones}, addend, {}, ones, mask,
+                               {.addend_grad = true, .activation = fused::Activation::kPRelu});
   };
   EXPECT_TRUE(grads(x).daddend.defined());
   EXPECT_THROW(grads({}), InvalidArgument);
 }
 
 TEST(BatchNormAct, RefusesABackendThatIsNotThere) {
-  EXPECT_THROW(batch_norm_act(Tensor::zeros({4, 3, 3, 8}), {},
-                              {.layout = Layout::kNHWC, .backend = NormBackend::kCudnn}),
+  EXPECT_THROW(fused::batch_norm_act(Tensor::zeros({4, 3, 3, 8}), {}, {}, {}, {},
+                                     {.layout = Layout::kNHWC, .backend = NormBackend::kCudnn}),
                Unsupported);
 }
 
@@ -184,9 +185,9 @@ TEST(BatchNormAct, NeedsNoReserveSpaceWithoutCudnn) {
 
 TEST(BatchNormAct, NeedsItsMaskForAGradient) {
   const Tensor x = Tensor::full({4, 2}, 1.0).set_requires_grad(true);
-  NormParameters norm = identity(2);
+  NormTensors norm = identity(2);
   const BatchNormActOptions options{.training = false, .save_mask = false};
-  const Tensor y = batch_norm_act(x, norm, options);
+  const Tensor y = fused::batch_norm_act(x, norm, {}, {}, {}, options);
   EXPECT_THROW(backward(y, {.gradient = Tensor::full({4, 2}, 1.0)}), InvalidArgument);
 }
 

@@ -86,7 +86,7 @@ struct Call {
   BatchNormActOptions options;
   Tensor dy, dy2;
 
-  Call(const Case& c, DType dtype, Activation activation, bool adds, bool normalizes, uint64_t seed) {
+  Call(const Case& c, DType dtype, fused::Activation activation, bool adds, bool normalizes, uint64_t seed) {
     const int64_t channels = c.shape[axis_of(c)];
     options = {.layout = c.layout, .activation = activation, .normalize_addend = normalizes};
     const auto image = [&](uint64_t i) { return cast(normal(c.shape, 0.3, 1.0, seed * 10 + i), dtype); };
@@ -97,7 +97,7 @@ struct Call {
     inputs[0] = image(0);
     inputs[1] = vector(1, 1.0);
     inputs[2] = vector(2, 0.0);
-    if (activation == Activation::kPRelu)
+    if (activation == fused::Activation::kPRelu)
       inputs[6] = seed % 2 == 0 ? vector(3, 0.25) : Tensor::full({1}, 0.25, computes);
     if (adds || normalizes) inputs[7] = image(4);
     if (normalizes) inputs[8] = vector(5, 1.0), inputs[9] = vector(6, 0.0);
@@ -131,16 +131,16 @@ struct Call {
       for (size_t i = 0; i < saved.size(); ++i) saved[i] = there((*forward)[i]);
     }
     saved.resize(6);
-    const bool masked = options.activation != Activation::kNone, two = options.normalize_addend;
+    const bool masked = options.activation != fused::Activation::kNone, two = options.normalize_addend;
     const BatchNormActGradOptions grad_options{.training = options.training,
                                                .addend_grad = moved[7].defined(),
                                                .layout = options.layout,
                                                .activation = options.activation,
                                                .normalize_addend = two};
     results.grads =
-        batch_norm_act_grad(moved[0], {moved[1], moved[2], saved[1], saved[2]}, there(dy), there(dy2),
-                            masked ? saved[3] : Tensor(), grad_options, moved[6], moved[7],
-                            two ? NormState{moved[8], moved[9], saved[4], saved[5]} : NormState{});
+        vjp::batch_norm_act(there(dy), there(dy2), moved[0], {moved[1], moved[2], saved[1], saved[2]},
+                            moved[7], two ? NormState{moved[8], moved[9], saved[4], saved[5]} : NormState{},
+                            moved[6], masked ? saved[3] : Tensor(), grad_options);
     return results;
   }
 };

@@ -33,7 +33,8 @@ TEST_P(BatchNormCases, AgreeWithTheCpu) {
   const Case& c = cases()[GetParam()];
   uint64_t seed = 12 * GetParam();
   for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16}) {
-    for (const Activation activation : {Activation::kNone, Activation::kRelu, Activation::kPRelu}) {
+    for (const fused::Activation activation :
+         {fused::Activation::kNone, fused::Activation::kRelu, fused::Activation::kPRelu}) {
       ++seed;
       const bool adds = seed % 2 == 0, normalizes = seed % 4 == 1, offset = seed % 5 == 0;
       const Call call(c, dtype, activation, adds, normalizes, seed);
@@ -61,7 +62,7 @@ TEST_F(BatchNormOnCuda, AgreesWithTheCpuOnTensorsThatGoThroughTheChipInRoundsOrI
                         {{15, 211, 307, 8}, Layout::kNHWC},
                         {{64, 29, 30, 192}, Layout::kNHWC}}) {
     for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
-      const Call call(c, dtype, Activation::kRelu, seed % 4 < 2, false, seed);
+      const Call call(c, dtype, fused::Activation::kRelu, seed % 4 < 2, false, seed);
       ++seed;
       SCOPED_TRACE(fmt::format("{} {}", c.shape, dtype));
       const Call::Results here = call.run(false, false);
@@ -105,7 +106,7 @@ TEST_F(BatchNormOnCuda, EndsOnTwoStreamsAtOnce) {
 TEST_F(BatchNormOnCuda, AgreesWithCudnn) {
   const Case c{{9, 24, 24, 64}, Layout::kNHWC};
   for (const bool adds : {false, true}) {
-    const Call call(c, DType::kFloat16, Activation::kRelu, adds, false, 5);
+    const Call call(c, DType::kFloat16, fused::Activation::kRelu, adds, false, 5);
     SCOPED_TRACE(adds);
     const auto run = [&](NormBackend backend) {
       const char* const kernel = backend == NormBackend::kCudnn ? "cudnn" : "resident";
@@ -118,7 +119,7 @@ TEST_F(BatchNormOnCuda, AgreesWithCudnn) {
       const Tensor var = Tensor::full({64}, 1.0, DType::kFloat32, kGpu);
       BatchNormActOptions options = call.options;
       options.backend = backend;
-      const Tensor y = batch_norm_act(x, {weight, bias, mean, var, {}}, options, {}, addend);
+      const Tensor y = fused::batch_norm_act(x, {weight, bias, mean, var, {}}, addend, {}, {}, options);
       backward(y, {.gradient = on_gpu(call.dy)});
       EXPECT_EQ(forward.runs(), 1);
       EXPECT_EQ(gradient.runs(), 1);
@@ -144,8 +145,8 @@ TEST_F(BatchNormOnCuda, AgreesWithCudnn) {
 TEST_F(BatchNormOnCuda, RefusesWhatCudnnCannotDo) {
   const Tensor ones = Tensor::full({8}, 1.0, DType::kFloat32, kGpu);
   const auto run = [&](const Tensor& x) {
-    return batch_norm_act(x, {.weight = ones, .bias = ones},
-                          {.layout = Layout::kNHWC, .backend = NormBackend::kCudnn});
+    return fused::batch_norm_act(x, {.weight = ones, .bias = ones}, {}, {}, {},
+                                 {.layout = Layout::kNHWC, .backend = NormBackend::kCudnn});
   };
   const Tensor halves = normal({4, 3, 3, 8}, 0.0, 1.0);
   EXPECT_THROW(run(on_gpu(halves)), Unsupported) << "float32";
@@ -213,7 +214,8 @@ TEST_F(BatchNormOnCuda, AgreesWithTheCpuOnEachKernel) {
     int64_t runs = 0;
     for (size_t k = 0; k < cases().size(); ++k) {
       for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
-        const Activation activation = (seed + k) % 3 == 0 ? Activation::kNone : Activation::kRelu;
+        const fused::Activation activation =
+            (seed + k) % 3 == 0 ? fused::Activation::kNone : fused::Activation::kRelu;
         Call call(cases()[k], dtype, activation, (seed + k) % 2 == 0, false, seed % 1000 + k);
         call.dy2 = {};
         SCOPED_TRACE(fmt::format("{} {} {} {}", kernel, cases()[k].shape, dtype, to_string(activation)));
@@ -245,14 +247,14 @@ TEST_F(BatchNormOnCuda, RefusesToKeepOnChipWhatDoesNotFitThere) {
   const Tensor x = on_gpu(normal({4, 3, 5, 7}, 0.0, 1.0)), ones = Tensor::full({3}, 1.0).to(kGpu);
   const ForcedKernel forward("batch_norm", "resident"), gradient("batch_norm_grad", "resident");
   EXPECT_THROW(batch_norm(x, {}, {}, {}, {}), Unsupported);
-  EXPECT_THROW(batch_norm_grad(x, x, {}, ones, ones), Unsupported);
+  EXPECT_THROW(vjp::batch_norm(x, x, {}, ones, ones), Unsupported);
   EXPECT_EQ(forward.runs() + gradient.runs(), 0);
 }
 
 /// Where three of x's elements are NaN, in inference, so that they stay where they are.
 TEST_F(BatchNormOnCuda, SendsNanWhereTheCpuDoes) {
   for (const Case& c : cases()) {
-    for (const Activation activation : {Activation::kRelu, Activation::kPRelu}) {
+    for (const fused::Activation activation : {fused::Activation::kRelu, fused::Activation::kPRelu}) {
       for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kFloat64}) {
         SCOPED_TRACE(fmt::format("{} {} {}", c.shape, dtype, to_string(activation)));
         Call call(c, dtype == DType::kFloat64 ? DType::kFloat32 : dtype, activation, false, false, 4);
@@ -285,7 +287,7 @@ TEST_F(BatchNormOnCuda, SendsNanWhereTheCpuDoes) {
         }
         if (expected[3].dtype() == DType::kUInt8) {
           const auto mask = got[3].to(Device::cpu()).to_vector<uint8_t>();
-          EXPECT_EQ((mask[0] & 1) != 0, activation == Activation::kRelu);
+          EXPECT_EQ((mask[0] & 1) != 0, activation == fused::Activation::kRelu);
         }
       }
     }
@@ -318,7 +320,7 @@ TEST_F(BatchNormOnCuda, KeepsItsSharedMemoryBesideAnotherThread) {
 TEST_F(BatchNormOnCuda, GivesTheSameBitsInEveryRun) {
   uint64_t seed = 1;
   for (const Case& c : cases()) {
-    const Activation activation = seed % 2 == 0 ? Activation::kRelu : Activation::kPRelu;
+    const fused::Activation activation = seed % 2 == 0 ? fused::Activation::kRelu : fused::Activation::kPRelu;
     const Call call(c, DType::kFloat16, activation, true, seed % 3 == 0, seed);
     ++seed;
     const std::vector<Tensor> first = call.run(true, false).all();

@@ -21,7 +21,7 @@ constexpr DType kDtypes[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16}
 /// Runs a call with its kernels forced, PReLU's gradient with any; whether they could run.
 bool agrees_on_chip(const Call& call) {
   const Call::Results here = call.run(false, false);
-  const bool gradient_too = call.options.activation != Activation::kPRelu;
+  const bool gradient_too = call.options.activation != fused::Activation::kPRelu;
   Call::Results there;
   {
     const ForcedKernel forward("batch_norm_act", "resident");
@@ -39,7 +39,8 @@ bool agrees_on_chip(const Call& call) {
   return true;
 }
 
-Call call_of(const Case& c, DType dtype, Activation activation, bool adds, bool second, uint64_t seed) {
+Call call_of(const Case& c, DType dtype, fused::Activation activation, bool adds, bool second,
+             uint64_t seed) {
   Call call(c, dtype, activation, adds, false, seed);
   call.dy2 = {};
   if (adds && second) call.dy2 = cast(normal(c.shape, 0.3, 1.0, seed + 1000), dtype);
@@ -69,7 +70,7 @@ TEST_F(BatchNormOnCuda, AgreesWithTheCpuOnChipOnRandomShapes) {
   for (uint64_t i = 0; i < 160; ++i) {
     const Case c = any_case(generator);
     const DType dtype = kDtypes[i % std::size(kDtypes)];
-    const auto activation = static_cast<Activation>(generator.below(3));
+    const auto activation = static_cast<fused::Activation>(generator.below(3));
     const bool adds = generator.uniform() < 0.5, second = generator.uniform() < 0.5;
     SCOPED_TRACE(fmt::format("{} {} {} {}{}", c.shape, dtype, to_string(activation), adds ? "adds " : "",
                              second ? "second " : ""));
@@ -96,7 +97,7 @@ TEST_F(BatchNormOnCuda, LeavesNanInItsChannelOnChip) {
     const Tensor y = batch_norm(on_gpu(x), {}, {}, {}, {}, {.layout = c.layout});
     const Tensor mean = Tensor::full({channels}, 0.3).to(kGpu), ones = Tensor::full({channels}, 1.0).to(kGpu);
     const BatchNormGrads grads =
-        batch_norm_grad(on_gpu(normal(c.shape, 0.3, 1.0)), on_gpu(dy), {}, mean, ones, {.layout = c.layout});
+        vjp::batch_norm(on_gpu(dy), on_gpu(normal(c.shape, 0.3, 1.0)), {}, mean, ones, {.layout = c.layout});
     const auto y_values = y.to_vector<float>(), dx_values = grads.dx.to_vector<float>();
     for (int64_t i = 0; i < x.numel(); ++i) {
       ASSERT_EQ(std::isnan(y_values[static_cast<size_t>(i)]), spoilt(i)) << i;
@@ -127,7 +128,7 @@ TEST_F(BatchNormOnCuda, GivesTheSameBitsInEveryRunOnChip) {
   for (const Case& c : {Case{{128, 720}, Layout::kNCHW}, Case{{9, 5, 5, 96}, Layout::kNHWC},
                         Case{{3, 96, 24, 24}, Layout::kNCHW}}) {
     const ForcedKernel forward("batch_norm_act", "resident"), gradient("batch_norm_act_grad", "resident");
-    const Call call = call_of(c, DType::kFloat16, Activation::kNone, true, true, ++seed);
+    const Call call = call_of(c, DType::kFloat16, fused::Activation::kNone, true, true, ++seed);
     const std::vector<Tensor> first = call.run(true, false).all(), again = call.run(true, false).all();
     for (size_t i = 0; i < first.size(); ++i) {
       const Tensor a = first[i].to(Device::cpu()), b = again[i].to(Device::cpu());

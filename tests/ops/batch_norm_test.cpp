@@ -136,7 +136,7 @@ TEST(BatchNorm, DoesNotDependOnTheNumberOfThreads) {
     for (int i = 0; i < 2; ++i) {
       set_num_threads(i + 1);
       const std::vector<Tensor> outputs = run(x, {.layout = layout});
-      const BatchNormGrads grads = batch_norm_grad(x, dy, {}, outputs[1], outputs[2], {.layout = layout});
+      const BatchNormGrads grads = vjp::batch_norm(dy, x, {}, outputs[1], outputs[2], {.layout = layout});
       for (const Tensor& result :
            {outputs[0], outputs[1], outputs[2], grads.dx, grads.dweight, grads.dbias}) {
         results[i].push_back(result.to_vector<float>());

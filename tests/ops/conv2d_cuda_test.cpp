@@ -97,10 +97,10 @@ void check(const Case& c, DType dtype, Layout layout, int64_t offset, double tol
 
   const Tensor gpu_x = on_gpu(x, offset), gpu_weight = on_gpu(weight, offset), gpu_dy = on_gpu(dy, offset);
   expect_close(conv2d(gpu_x, gpu_weight, on_gpu(bias, offset), options), y, tolerance, "y");
-  expect_close(conv2d_grad_input(gpu_dy, gpu_weight, {c.size, c.size}, options),
-               conv2d_grad_input(f32(dy), f32(weight), {c.size, c.size}, options), tolerance, "dx");
-  expect_close(conv2d_grad_weight(gpu_x, gpu_dy, {c.kernel, c.kernel}, options),
-               conv2d_grad_weight(f32(x), f32(dy), {c.kernel, c.kernel}, options), tolerance, "dweight");
+  expect_close(vjp::conv2d_input(gpu_dy, gpu_weight, {c.size, c.size}, options),
+               vjp::conv2d_input(f32(dy), f32(weight), {c.size, c.size}, options), tolerance, "dx");
+  expect_close(vjp::conv2d_weight(gpu_dy, gpu_x, {c.kernel, c.kernel}, options),
+               vjp::conv2d_weight(f32(dy), f32(x), {c.kernel, c.kernel}, options), tolerance, "dweight");
 }
 
 TEST_F(Conv2dCuda, AgreesWithTheCpu) {
@@ -131,8 +131,8 @@ TEST_F(Conv2dCuda, ViewsRunOnTheSamePlans) {
     const Tensor gpu_x = on_gpu(x, offset), gpu_weight = on_gpu(weight, offset), gpu_dy = on_gpu(dy, offset);
     std::vector<std::vector<float>> results;
     for (const Tensor& result :
-         {conv2d(gpu_x, gpu_weight, {}, options), conv2d_grad_input(gpu_dy, gpu_weight, {28, 28}, options),
-          conv2d_grad_weight(gpu_x, gpu_dy, {3, 3}, options)}) {
+         {conv2d(gpu_x, gpu_weight, {}, options), vjp::conv2d_input(gpu_dy, gpu_weight, {28, 28}, options),
+          vjp::conv2d_weight(gpu_dy, gpu_x, {3, 3}, options)}) {
       results.push_back(cast(result.to(Device::cpu()), DType::kFloat32).to_vector<float>());
     }
     return results;
@@ -179,9 +179,9 @@ TEST_F(Conv2dCuda, IsRepeatableWhenDeterministic) {
   const Tensor x = maker.tensor({16, 64, 28, 28}).to(Device::cuda());
   const Tensor dy = maker.tensor({16, 64, 28, 28}).to(Device::cuda());
   const Conv2dOptions options{.padding = {1, 1}};
-  const std::vector<float> first = conv2d_grad_weight(x, dy, {3, 3}, options).to_vector<float>();
+  const std::vector<float> first = vjp::conv2d_weight(dy, x, {3, 3}, options).to_vector<float>();
   for (int i = 0; i < 5; ++i) {
-    EXPECT_EQ(conv2d_grad_weight(x, dy, {3, 3}, options).to_vector<float>(), first);
+    EXPECT_EQ(vjp::conv2d_weight(dy, x, {3, 3}, options).to_vector<float>(), first);
   }
 }
 
@@ -207,7 +207,7 @@ void check_gradients_of_gradients(const SparseCase& c, DType dtype, uint64_t see
   const auto run = [&](const std::function<Tensor(const Tensor&)>& place) {
     const Tensor x = place(inputs[0]).set_requires_grad(true), weight = place(inputs[1]);
     const Tensor dz = place(inputs[2]).set_requires_grad(true);
-    const Tensor dweight = conv2d_grad_weight(x, dz, {g.height.kernel, g.width.kernel}, c.options);
+    const Tensor dweight = vjp::conv2d_weight(dz, x, {g.height.kernel, g.width.kernel}, c.options);
     backward(dweight, {.gradient = weight});  // with the filters' values for a gradient
     return std::vector<Tensor>{dweight.detach(), x.grad(), dz.grad(),
                                conv2d(x.detach(), weight, {}, c.options)};
@@ -297,7 +297,7 @@ TEST_F(Conv2dCuda, SumsUpWhatItHasComputed) {
           const Tensor bias = biased ? on_gpu(maker.tensor({67})) : Tensor();
           const ForcedKernel forced("conv2d_sums", kernel);
           const Conv2dOptions options{.padding = {1, 1}, .layout = layout};
-          const auto [y, sums] = conv2d_sums(x, weight, bias, options);
+          const auto [y, sums] = fused::conv2d_sums(x, weight, bias, options);
           const std::vector<double> wanted = sums_of(y, layout, 67);
           const std::vector<double> got = testing_gpu::as_double(sums).to_vector<double>();
           ASSERT_EQ(got.size(), wanted.size());
@@ -316,7 +316,7 @@ TEST_F(Conv2dCuda, SumsUpWhatItHasComputed) {
 TEST_F(Conv2dCuda, SumsOfNothingAreZero) {
   const Tensor x = Tensor::empty({0, 3, 8, 8}, DType::kFloat16, Device::cuda());
   const Tensor weight = Tensor::full({4, 3, 3, 3}, 1.0, DType::kFloat16).to(Device::cuda());
-  const auto [y, sums] = conv2d_sums(x, weight);
+  const auto [y, sums] = fused::conv2d_sums(x, weight);
   EXPECT_EQ(y.numel(), 0);
   EXPECT_EQ(sums.to_vector<float>(), std::vector<float>(8, 0.0f));
 }

@@ -91,8 +91,8 @@ TEST(Conv2d, EmptyBatch) {
       const Tensor weight = Tensor::full(image_shape(layout, channels, 3, 3, 3), 1.0);
       const Tensor y = conv2d(x, weight, {}, options);
       EXPECT_EQ(y.shape(), image_shape(layout, 0, channels, 5, 6));
-      EXPECT_EQ(conv2d_grad_input(y, weight, {5, 6}, options).shape(), x.shape());
-      const Tensor dweight = conv2d_grad_weight(x, y, {3, 3}, options);
+      EXPECT_EQ(vjp::conv2d_input(y, weight, {5, 6}, options).shape(), x.shape());
+      const Tensor dweight = vjp::conv2d_weight(y, x, {3, 3}, options);
       EXPECT_EQ(dweight.to_vector<float>(), std::vector<float>(static_cast<size_t>(weight.numel()), 0.0F));
     }
   }
@@ -255,8 +255,8 @@ TEST(Conv2dKernels, ResultsDoNotDependOnTheThreads) {
       const Threads guard(threads);
       const std::vector<std::vector<float>> results = {
           conv2d(x, weight, {}, c.options).to_vector<float>(),
-          conv2d_grad_input(dy, weight, {c.height, c.width}, c.options).to_vector<float>(),
-          conv2d_grad_weight(x, dy, {c.kernel, c.kernel}, c.options).to_vector<float>()};
+          vjp::conv2d_input(dy, weight, {c.height, c.width}, c.options).to_vector<float>(),
+          vjp::conv2d_weight(dy, x, {c.kernel, c.kernel}, c.options).to_vector<float>()};
       if (first.empty()) first = results;
       for (size_t i = 0; i < results.size(); ++i) {
         EXPECT_EQ(std::memcmp(results[i].data(), first[i].data(), first[i].size() * sizeof(float)), 0)
@@ -322,19 +322,19 @@ TEST(Conv2dErrors, NameWhatWasExpected) {
 TEST(Conv2dErrors, GradientsCheckTheirShapes) {
   const Tensor weight = Tensor::zeros({6, 4, 3, 3});
   EXPECT_EQ(message_of([&] {
-              conv2d_grad_input(Tensor::zeros({2, 6, 4, 3}), weight, {5, 5});
+              vjp::conv2d_input(Tensor::zeros({2, 6, 4, 3}), weight, {5, 5});
             }),
             "[conv2d_grad_input] expected dy of shape (2, 6, 3, 3) but got (2, 6, 4, 3)");
   EXPECT_EQ(message_of([&] {
-              conv2d_grad_input(Tensor::zeros({2, 6, 3, 3}), weight, {-1, 5});
+              vjp::conv2d_input(Tensor::zeros({2, 6, 3, 3}), weight, {-1, 5});
             }),
             "[conv2d_grad_input] expected an input size of at least 0 but got (-1, 5)");
   EXPECT_EQ(message_of([&] {
-              conv2d_grad_weight(Tensor::zeros({2, 4, 5, 5}), Tensor::zeros({3, 6, 3, 3}), {3, 3});
+              vjp::conv2d_weight(Tensor::zeros({3, 6, 3, 3}), Tensor::zeros({2, 4, 5, 5}), {3, 3});
             }),
             "[conv2d_grad_weight] expected dy of shape (2, 6, 3, 3) but got (3, 6, 3, 3)");
   EXPECT_EQ(message_of([&] {
-              conv2d_grad_weight(Tensor::zeros({2, 4, 5, 5}), Tensor::zeros({2, 6, 3, 3}), {0, 3});
+              vjp::conv2d_weight(Tensor::zeros({2, 6, 3, 3}), Tensor::zeros({2, 4, 5, 5}), {0, 3});
             }),
             "[conv2d_grad_weight] expected a kernel size of at least 1 but got (0, 3)");
 }

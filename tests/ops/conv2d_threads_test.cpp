@@ -47,8 +47,8 @@ void expect_same_on_all_threads(const Problem& p, SampleMaker& maker) {
     const Threads guard(threads);
     const std::vector<Tensor> results = {
         conv2d(p.x, p.weight, {}, p.options),
-        conv2d_grad_input(dy, p.weight, {g.height.input, g.width.input}, p.options),
-        conv2d_grad_weight(p.x, dy, {g.height.kernel, g.width.kernel}, p.options)};
+        vjp::conv2d_input(dy, p.weight, {g.height.input, g.width.input}, p.options),
+        vjp::conv2d_weight(dy, p.x, {g.height.kernel, g.width.kernel}, p.options)};
     if (first.empty()) first = results;
     for (size_t i = 0; i < results.size(); ++i) {
       EXPECT_TRUE(same_bytes(results[i], first[i])) << (i == 0   ? "y"

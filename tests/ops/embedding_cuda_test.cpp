@@ -61,10 +61,10 @@ TEST_F(EmbeddingGradCuda, AddsSortedLookups) {
       SCOPED_TRACE(fmt::format("{} look-ups, ({}, {}) {}", made.count, made.rows, made.columns, dtype));
       // A row of bfloat16 cannot hold large sums; rounding is the same on both sides, as the sums are exact.
       const Tensor dy = cast(values, dtype);
-      const Tensor expected = embedding_grad(dy, indices, made.rows);
+      const Tensor expected = vjp::embedding(dy, indices, made.rows);
       for (const int64_t offset : {0, 1}) {
         const ForcedKernel forced("embedding_grad", "sorted");
-        const Tensor got = embedding_grad(on_gpu(dy, offset), on_gpu(indices), made.rows);
+        const Tensor got = vjp::embedding(on_gpu(dy, offset), on_gpu(indices), made.rows);
         EXPECT_EQ(as_double(got).to_vector<double>(), as_double(expected).to_vector<double>())
             << "offset " << offset;
       }
@@ -86,14 +86,14 @@ TEST_F(EmbeddingGradCuda, LeavesOutIndicesOutOfRangeAndRepeatsItself) {
   }
   const Shape shape{made.count, made.columns};
   const Tensor expected =
-      embedding_grad(Tensor::from_values(kept, shape), Tensor::from_values(known, {made.count}), made.rows);
+      vjp::embedding(Tensor::from_values(kept, shape), Tensor::from_values(known, {made.count}), made.rows);
   const Tensor dy = Tensor::from_values(values, shape).to(Device::cuda());
   const Tensor indices = Tensor::from_values(all, {made.count}).to(Device::cuda());
-  const std::vector<float> first = embedding_grad(dy, indices, made.rows).to_vector<float>();
+  const std::vector<float> first = vjp::embedding(dy, indices, made.rows).to_vector<float>();
   const std::vector<float> wanted = expected.to_vector<float>();
   for (size_t i = 0; i < first.size(); ++i) ASSERT_NEAR(first[i], wanted[i], 1e-3) << i;
   for (int run = 0; run < 5; ++run) {
-    EXPECT_EQ(embedding_grad(dy, indices, made.rows).to_vector<float>(), first);
+    EXPECT_EQ(vjp::embedding(dy, indices, made.rows).to_vector<float>(), first);
   }
 }
 

@@ -59,11 +59,11 @@ TEST(Flops, OfConvolutionsCountTheFilterAtEveryOutput) {
     EXPECT_EQ(counts_of([&] { conv2d(x, weight, Tensor::zeros({4}), grouped); }),
               (Counts{{"conv2d", 6912.0}}));
     EXPECT_EQ(counts_of([&] {
-                conv2d_grad_input(dy, weight, {8, 8}, grouped);
+                vjp::conv2d_input(dy, weight, {8, 8}, grouped);
               }),
               (Counts{{"conv2d_grad_input", 6912.0}}));
     EXPECT_EQ(counts_of([&] {
-                conv2d_grad_weight(x, dy, {3, 3}, grouped);
+                vjp::conv2d_weight(dy, x, {3, 3}, grouped);
               }),
               (Counts{{"conv2d_grad_weight", 6912.0}}));
   }
@@ -80,7 +80,10 @@ TEST(Flops, OfProductsOfMatricesAreTwicePerElementOfTheInnerAxis) {
   EXPECT_EQ(counts_of([&] { matmul(bt, at); }), (Counts{{"matmul", 240.0}}));
 
   EXPECT_EQ(counts_of([&] { matvec(b, Tensor::zeros({4})); }), (Counts{{"matvec", 24.0}}));
-  EXPECT_EQ(counts_of([&] { matvec(b, Tensor::zeros({7, 3}), true); }), (Counts{{"matvec", 168.0}}));
+  EXPECT_EQ(counts_of([&] {
+              matvec(b, Tensor::zeros({7, 3}), {.transpose_a = true});
+            }),
+            (Counts{{"matvec", 168.0}}));
   EXPECT_EQ(counts_of([&] { outer(Tensor::zeros({2, 3}), Tensor::zeros({4})); }), (Counts{{"outer", 48.0}}));
 }
 
@@ -91,7 +94,7 @@ TEST(Flops, OfALinearLayerAreThreeEqualProducts) {
   const Counts counts = counts_of([&] { backward(sum(linear(x, weight, bias))); });
   EXPECT_EQ(counts, (Counts{{"linear", 210.0}, {"matmul", 210.0}, {"linear_grad_weight_bias", 210.0}}));
   EXPECT_EQ(counts_of([&] {
-              linear_grad_weight(Tensor::zeros({7, 5}), Tensor::zeros({7, 3}));
+              vjp::linear_weight(Tensor::zeros({7, 5}), Tensor::zeros({7, 3}));
             }),
             (Counts{{"linear_grad_weight", 210.0}}));
 }

@@ -48,11 +48,11 @@ void expect_as_on_cpu(const Case& made, Generator& generator, const char* kernel
   const Values values = random_values(made, generator);
   for (const DType dtype : kDTypes) {
     const Tensor dy = cast(values.dy, dtype);
-    const Tensor expected = gather_grad(dy, made.axis, values.indices, made.source);
+    const Tensor expected = vjp::gather(dy, made.axis, values.indices, made.source);
     std::optional<ForcedKernel> forced;
     if (kernel != nullptr) forced.emplace("gather_grad", kernel);
     for (const int64_t offset : {0, 1}) {
-      const Tensor dx = gather_grad(on_gpu(dy, offset), made.axis, on_gpu(values.indices), made.source);
+      const Tensor dx = vjp::gather(on_gpu(dy, offset), made.axis, on_gpu(values.indices), made.source);
       EXPECT_EQ(as_double(dx).to_vector<double>(), as_double(expected).to_vector<double>())
           << fmt::format("{}, offset {}", dtype, offset);
     }
@@ -118,12 +118,12 @@ TEST_F(GatherGradCuda, RepeatsItselfAndLeavesOutIndicesOutOfRange) {
     const Tensor dy = Tensor::from_values(values, shape).to(Device::cuda());
     const Tensor where = Tensor::from_values(all, shape).to(Device::cuda());
     const auto expected =
-        gather_grad(Tensor::from_values(kept, shape), axis, Tensor::from_values(known, shape), source)
+        vjp::gather(Tensor::from_values(kept, shape), axis, Tensor::from_values(known, shape), source)
             .to_vector<float>();
-    const auto first = gather_grad(dy, axis, where, source).to_vector<float>();
+    const auto first = vjp::gather(dy, axis, where, source).to_vector<float>();
     for (size_t i = 0; i < first.size(); ++i) ASSERT_NEAR(first[i], expected[i], 1e-3) << i;
     for (int run = 0; run < 5; ++run) {
-      EXPECT_EQ(gather_grad(dy, axis, where, source).to_vector<float>(), first);
+      EXPECT_EQ(vjp::gather(dy, axis, where, source).to_vector<float>(), first);
     }
   }
 }

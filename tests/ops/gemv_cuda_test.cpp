@@ -64,7 +64,7 @@ Tensor between_nans(const Tensor& tensor, int64_t offset) {
 /// On the kernels under test, whatever is faster.
 Tensor gemv(const Tensor& a, const Tensor& x, bool transpose = false) {
   const ForcedKernel forced("matvec", "gemv");
-  return matvec(a, x, transpose);
+  return matvec(a, x, {.transpose_a = transpose});
 }
 
 void check_matvec(SampleMaker& maker, const Shape& shape, bool transpose, int64_t offset) {
@@ -73,7 +73,7 @@ void check_matvec(SampleMaker& maker, const Shape& shape, bool transpose, int64_
   const Tensor a = maker.tensor(shape, -1, 1), x = maker.tensor({in}, -1, 1);
   const Tensor a_gpu = on_gpu(a, offset), x_gpu = on_gpu(x, offset);
   const Tensor y = gemv(a_gpu, x_gpu, transpose);
-  expect_close(y, matvec(as_double(a), as_double(x), transpose), in);
+  expect_close(y, matvec(as_double(a), as_double(x), {.transpose_a = transpose}), in);
   ASSERT_TRUE(same_bytes(y, gemv(a_gpu, x_gpu, transpose))) << "differs from run to run";
 }
 
@@ -166,7 +166,7 @@ TEST_F(GemvCuda, VeryFewColumns) {
     const Tensor a = maker.tensor(shape, -1, 1), x = maker.tensor(x_shape, -1, 1);
     const Tensor a_gpu = between_nans(a, offset), x_gpu = between_nans(x, maker.integer(0, 3));
     const Tensor y = gemv(a_gpu, x_gpu, true);
-    expect_close(y, matvec(as_double(a), as_double(x), true), rows);
+    expect_close(y, matvec(as_double(a), as_double(x), {.transpose_a = true}), rows);
     ASSERT_TRUE(same_bytes(y, gemv(a_gpu, x_gpu, true))) << "differs from run to run";
     if (HasFatalFailure()) return;
   }
@@ -213,7 +213,7 @@ TEST_F(GemvCuda, ColumnsOfVeryFewRows) {
     SCOPED_TRACE(fmt::format("{} {} offset {}", shape, maker.dtype(), offset));
     const Tensor a = maker.tensor(shape, -1, 1), x = maker.tensor({rows}, -1, 1);
     const Tensor a_gpu = between_nans(a, offset), x_gpu = between_nans(x, maker.integer(0, 3));
-    const Tensor expected = matvec(as_double(a), as_double(x), true);
+    const Tensor expected = matvec(as_double(a), as_double(x), {.transpose_a = true});
     // What the pool gives to y next: sums that are not written stay NaN.
     between_nans(Tensor::full({1}, 0.0, a.dtype()), expected.numel());
     const Tensor y = gemv(a_gpu, x_gpu, true);
@@ -242,7 +242,7 @@ void check_long_rows(SampleMaker& maker, const Shape& shape, bool is_column) {
   const Tensor a = maker.tensor(shape, -1, 1), x = maker.tensor({in}, -1, 1);
   const Tensor a_gpu = on_gpu(a, offset), x_gpu = on_gpu(x, x_offset);
   const Tensor y = gemv(a_gpu, x_gpu, is_column);
-  expect_close(y, matvec(as_double(a), as_double(x), is_column), in);
+  expect_close(y, matvec(as_double(a), as_double(x), {.transpose_a = is_column}), in);
   ASSERT_TRUE(same_bytes(y, gemv(a_gpu, x_gpu, is_column))) << "differs from run to run";
 }
 

@@ -36,7 +36,7 @@ std::vector<std::vector<float>> run_network(Device device) {
   const Tensor filter = pattern({4, 3, 3, 3}, 1).to(device).set_requires_grad(true);
   const Tensor weight = pattern({5, 4 * 6 * 6}, 2).to(device).set_requires_grad(true);
   const Tensor bias = pattern({5}, 3).to(device).set_requires_grad(true);
-  const Tensor loss = sum(relu(linear(flatten(relu(conv2d(x, filter))), weight, bias)));
+  const Tensor loss = sum(relu(linear(flatten(relu(conv2d(x, filter)), 1), weight, bias)));
   backward(loss);
   return {loss.to_vector<float>(), filter.grad().to_vector<float>(), weight.grad().to_vector<float>(),
           bias.grad().to_vector<float>()};

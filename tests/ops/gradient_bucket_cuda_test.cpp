@@ -33,7 +33,7 @@ TEST_F(GradientBucketCuda, PutsTensorsOfAnySizeSideBySideWithZerosBetween) {
       there.push_back(
           testing_gpu::on_gpu(tensors.back(), i % 3 == 2 ? static_cast<int64_t>(generator.below(8)) : 0));
     }
-    const std::vector<int64_t> places = bucket_places(counts);
+    const std::vector<int64_t> places = update::bucket_places(counts);
     std::vector<double> expected(static_cast<size_t>(places.back()));
     for (size_t i = 0; i < tensors.size(); ++i) {
       const auto values = testing_gpu::as_double(tensors[i]).to_vector<double>();

@@ -57,7 +57,7 @@ class ImageBoxesCuda : public GpuTest {
 
 TEST_F(ImageBoxesCuda, MixingAgreesWithTheCpu) {
   for (int round = 0; round < 200; ++round) {
-    MixImagesAttributes options;
+    MixImagesOptions options;
     options.layout = draw_layout();
     options.boxed = draw(0, 3) != 0;
     options.share = static_cast<double>(draw(0, 2)) / 2;
@@ -74,7 +74,7 @@ TEST_F(ImageBoxesCuda, MixingAgreesWithTheCpu) {
 
 TEST_F(ImageBoxesCuda, ErasingAgreesWithTheCpu) {
   for (int round = 0; round < 200; ++round) {
-    EraseImagesAttributes options;
+    EraseImagesOptions options;
     options.layout = draw_layout();
     const Tensor x = draw_images(options.layout, kDTypes[draw(0, 3)]);
     options.values.clear();

@@ -52,9 +52,9 @@ TEST(CropImages, ShowsTheWindow) {
   expect_values(crop_images(images, window(1, 1, 0), plain(2, 3)), {5, 6, 7, 9, 10, 11});
   expect_values(crop_images(images, window(1, 1, 1), plain(2, 3)), {7, 6, 5, 11, 10, 9});
   expect_values(crop_images(images, window(-1, 2, 0), plain(2, 4)), {0, 0, 0, 0, 2, 3, 0, 0});
-  expect_values(crop_images(images, window(-1, 2, 0), plain(2, 4), PadMode::kReflect),
+  expect_values(crop_images(images, window(-1, 2, 0), plain(2, 4), {.border = PadMode::kReflect}),
                 {6, 7, 6, 5, 2, 3, 2, 1});
-  expect_values(crop_images(images, window(-1, 2, 1), plain(2, 4), PadMode::kReplicate),
+  expect_values(crop_images(images, window(-1, 2, 1), plain(2, 4), {.border = PadMode::kReplicate}),
                 {3, 3, 3, 2, 3, 3, 3, 2});
 }
 
@@ -85,7 +85,7 @@ TEST(CropImages, ReadsNothingOutsideWhateverTheWindow) {
       for (const int32_t top : {INT32_MIN, INT32_MIN + 1, -4, 0, 7, INT32_MAX - 1, INT32_MAX}) {
         for (const int32_t left : {INT32_MIN, -3, 2, INT32_MAX}) {
           const Tensor batch =
-              crop_images(images, window(top, left, left & 1).to(device), plain(6, 7), border);
+              crop_images(images, window(top, left, left & 1).to(device), plain(6, 7), {.border = border});
           for (const float value : batch.to_vector<float>()) {
             ASSERT_GE(value, 0.0f) << to_string(device) << " at " << top << ", " << left;
             ASSERT_LE(value, 44.01f) << to_string(device) << " at " << top << ", " << left;
@@ -114,7 +114,7 @@ TEST(ResizeImages, AveragesUnderTheTriangle) {
   const Tensor pixels = bytes({4});  // a row of 0 1 2 3
   const Tensor extents = Tensor::from_values(std::vector<int64_t>{0, 1, 4}, {1, 3});
   const auto resized = [&](std::vector<double> box, int64_t width) {
-    return resize_images(pixels, extents, Tensor::from_values(box, {1, 5}), plain(1, width), 1);
+    return resize_images(pixels, extents, Tensor::from_values(box, {1, 5}), plain(1, width), {.channels = 1});
   };
   expect_values(resized({0, 0, 1, 4, 0}, 4), {0, 1, 2, 3});
   expect_values(resized({0, 0, 1, 4, 1}, 4), {3, 2, 1, 0});
@@ -175,7 +175,7 @@ TEST(ResizeImages, ReadsNothingOutsideWhateverTheBox) {
 TEST(ResizeImages, RefusesOtherNumbersOfChannels) {
   const Tensor extents = Tensor::from_values(std::vector<int64_t>{0, 1, 1}, {1, 3});
   const Tensor boxes = Tensor::from_values(std::vector<double>{0, 0, 1, 1, 0}, {1, 5});
-  EXPECT_ERROR(resize_images(bytes({4}), extents, boxes, plain(1, 1), 2),
+  EXPECT_ERROR(resize_images(bytes({4}), extents, boxes, plain(1, 1), {.channels = 2}),
                "[resize_images] expected 1 or 3 channels but got 2");
 }
 

@@ -202,11 +202,12 @@ std::vector<OpCall> large_calls(DType dtype, Layout layout) {
         maker.tensor(image_shape(layout, channels, channels, 3, 3)).set_requires_grad(true);
     differentiate(
         conv2d(images(channels), filters, maker.tensor({channels}), {.padding = {1, 1}, .layout = layout}));
-    differentiate(max_pool2d(images(channels),
-                             {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}, .layout = layout}));
-    differentiate(avg_pool2d(images(channels), {.kernel = {3, 3}, .stride = {2, 2}, .layout = layout}));
-    differentiate(adaptive_avg_pool2d(images(channels), {13, 9}, layout));
-    differentiate(upsample(images(channels), {70, 61}, {.mode = UpsampleMode::kBilinear, .layout = layout}));
+    differentiate(
+        max_pool2d(images(channels), {3, 3}, {.stride = {2, 2}, .padding = {1, 1}, .layout = layout}));
+    differentiate(avg_pool2d(images(channels), {3, 3}, {.stride = {2, 2}, .layout = layout}));
+    differentiate(adaptive_avg_pool2d(images(channels), {13, 9}, {.layout = layout}));
+    differentiate(upsample(images(channels),
+                           {.size = Size2d(70, 61), .mode = UpsampleMode::kBilinear, .layout = layout}));
   }
   topk(images(3), 5, 2);
   return recorder.calls;

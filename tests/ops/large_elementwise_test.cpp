@@ -55,10 +55,10 @@ TEST_P(LargeElementwise, Binary) {
   EXPECT_EQ(
       wrong(less(x, y), [&](auto begin, auto end) { return less(p.piece(begin, end), q.piece(begin, end)); }),
       0);
-  EXPECT_EQ(wrong(maximum_grad(x, y, y),
+  EXPECT_EQ(wrong(vjp::maximum(y, x, y),
                   [&](auto begin, auto end) {
                     const Tensor b = q.piece(begin, end);
-                    return maximum_grad(p.piece(begin, end), b, b);
+                    return vjp::maximum(b, p.piece(begin, end), b);
                   }),
             0);
 }
@@ -110,8 +110,8 @@ TEST_P(LargeElementwise, Relu) {
   const Tensor x = p.whole(), dy = q.whole(), y = relu(x);
   EXPECT_EQ(wrong(y, [&](auto begin, auto end) { return relu(p.piece(begin, end)); }), 0);
   EXPECT_EQ(
-      wrong(relu_grad(y, dy),
-            [&](auto begin, auto end) { return relu_grad(relu(p.piece(begin, end)), q.piece(begin, end)); }),
+      wrong(vjp::relu(dy, y),
+            [&](auto begin, auto end) { return vjp::relu(q.piece(begin, end), relu(p.piece(begin, end))); }),
       0);
 }
 
@@ -125,22 +125,23 @@ TEST_P(LargeElementwise, PRelu) {
     for (int c = 0; c < testing::Scale::kChannels; ++c) slopes.push_back(0.25f * static_cast<float>(c + 1));
     const Tensor alpha =
         cast(Tensor::from_values(slopes, {testing::Scale::kChannels}, scale.device), DType::kFloat16);
-    EXPECT_EQ(wrong(prelu(x, alpha, layout),
-                    [&](auto begin, auto end) { return prelu(p.piece(begin, end), alpha, layout); }),
-              0);
-    const PReluGrads grads = prelu_grad(x, alpha, dy, layout);
+    EXPECT_EQ(
+        wrong(prelu(x, alpha, {.layout = layout}),
+              [&](auto begin, auto end) { return prelu(p.piece(begin, end), alpha, {.layout = layout}); }),
+        0);
+    const PReluGrads grads = vjp::prelu(dy, x, alpha, layout);
     std::vector<double> dalpha(slopes.size());
     EXPECT_EQ(wrong(grads.dx,
                     [&](auto begin, auto end) {
-                      const PReluGrads part =
-                          prelu_grad(cast(p.piece(begin, end), DType::kFloat32), cast(alpha, DType::kFloat32),
-                                     cast(q.piece(begin, end), DType::kFloat32), layout);
+                      const PReluGrads part = vjp::prelu(cast(q.piece(begin, end), DType::kFloat32),
+                                                         cast(p.piece(begin, end), DType::kFloat32),
+                                                         cast(alpha, DType::kFloat32), layout);
                       const std::vector<float> sums = part.dalpha.template to_vector<float>();
                       for (size_t c = 0; c < sums.size(); ++c) dalpha[c] += static_cast<double>(sums[c]);
                       return cast(part.dx, DType::kFloat16);
                     }),
               0);
-    const PReluGrads wide = prelu_grad(x, alpha, affine(dy, 0x1p-22, 0.0), layout);  // within float16's range
+    const PReluGrads wide = vjp::prelu(affine(dy, 0x1p-22, 0.0), x, alpha, layout);  // within float16's range
     const std::vector<float> sums = cast(wide.dalpha, DType::kFloat32).to_vector<float>();
     for (size_t c = 0; c < sums.size(); ++c) {
       const double expected = dalpha[c] * 0x1p-22;
@@ -153,11 +154,11 @@ TEST_P(LargeElementwise, PRelu) {
     };
     const Tensor scaled = affine(dy, 0x1p-22, 0.0), x_behind = shifted(x), dy_behind = shifted(scaled);
     const Tensor slope = full({1}, 0.5, DType::kFloat16, scale.device);
-    const PReluGrads one = prelu_grad(x_behind, slope, dy_behind);
+    const PReluGrads one = vjp::prelu(dy_behind, x_behind, slope);
     EXPECT_EQ(wrong(one.dx,
                     [&](auto begin, auto end) {
-                      return prelu_grad_x(piece_of(x_behind, begin, end), slope,
-                                          piece_of(dy_behind, begin, end));
+                      return vjp::prelu_x(piece_of(dy_behind, begin, end), piece_of(x_behind, begin, end),
+                                          slope);
                     }),
               0);
     const double all = std::accumulate(dalpha.begin(), dalpha.end(), 0.0) * 0x1p-22;
@@ -170,12 +171,12 @@ TEST_P(LargeElementwise, Dropout) {
   const auto key_at = [&](int64_t offset) {
     return Tensor::from_values<int64_t>({42, offset}, {2}, scale.device);
   };
-  const Tensor y = dropout_with_key(p.whole(), key_at(1000), 0.25);
+  const Tensor y = update::dropout_with_key(p.whole(), key_at(1000), 0.25);
   // Pieces begin at multiples of four rows, and a block of random numbers serves four elements.
   EXPECT_EQ(wrong(y,
                   [&](auto begin, auto end) {
-                    return dropout_with_key(p.piece(begin, end), key_at(1000 + begin / 4 * scale.columns),
-                                            0.25);
+                    return update::dropout_with_key(p.piece(begin, end),
+                                                    key_at(1000 + begin / 4 * scale.columns), 0.25);
                   }),
             0);
 }
@@ -184,14 +185,14 @@ TEST_P(LargeElementwise, SgdStep) {
   const Pattern p = matrix(DType::kFloat32), q = matrix(DType::kFloat32, true, 2);
   const Tensor parameter = p.whole(), gradient = q.whole(), momentum = q.whole();
   const Tensor rate = Tensor::from_values<double>({0.5}, {}, scale.device);
-  const SgdOptions options{.momentum = 0.5, .weight_decay = 0.25};
+  const update::SGDStep options{.momentum = 0.5, .weight_decay = 0.25};
   const UpdateSlot slot{parameter, gradient, {momentum}};
-  sgd_step({&slot, 1}, rate, options);
+  update::sgd_step({&slot, 1}, rate, options);
   EXPECT_EQ(wrong(parameter,
                   [&](auto begin, auto end) {
                     const Tensor part = p.piece(begin, end);
                     const UpdateSlot part_slot{part, q.piece(begin, end), {q.piece(begin, end)}};
-                    sgd_step({&part_slot, 1}, rate, options);
+                    update::sgd_step({&part_slot, 1}, rate, options);
                     return part;
                   }),
             0);
@@ -256,10 +257,10 @@ TEST_P(LargeMoving, Pad) {
   const Pattern p = matrix(DType::kFloat16);
   const Tensor x = p.whole();
   for (const PadMode mode : {PadMode::kConstant, PadMode::kReflect}) {
-    const Tensor y = pad(x, {{0, 0}, {2, 3}}, mode, 5.0);
+    const Tensor y = pad(x, {{0, 0}, {2, 3}}, {.mode = mode, .value = 5.0});
     EXPECT_EQ(wrong(y,
                     [&](auto begin, auto end) {
-                      return pad(p.piece(begin, end), {{0, 0}, {2, 3}}, mode, 5.0);
+                      return pad(p.piece(begin, end), {{0, 0}, {2, 3}}, {.mode = mode, .value = 5.0});
                     }),
               0);
   }
@@ -269,7 +270,7 @@ TEST_P(LargeMoving, Pad) {
                     return pad(p.piece(begin, end), {{0, 0}, {0, 1}});
                   }),
             0);
-  const Tensor dx = pad_grad(x, {{0, 0}, {2, 3}});
+  const Tensor dx = vjp::pad(x, {{0, 0}, {2, 3}});
   EXPECT_EQ(
       wrong(dx, [&](auto begin, auto end) { return slice(p.piece(begin, end), 1, 2, scale.columns - 3); }),
       0);
@@ -290,7 +291,7 @@ TEST_P(LargeMoving, Gather) {
     EXPECT_EQ(sum(equal(piece_of(y, i, i + 1), p.piece(row, row + 1))).item(),
               static_cast<double>(scale.columns));
   }
-  const Tensor dx = gather_grad(y, 0, where, x.shape());
+  const Tensor dx = vjp::gather(y, 0, where, x.shape());
   EXPECT_EQ(wrong(dx,
                   [&](auto begin, auto end) {
                     std::vector<float> times(static_cast<size_t>(end - begin), 0.0f);

@@ -100,7 +100,7 @@ TEST_P(LargeReduction, MaximumAndItsPlace) {
   }
 
   const Tensor one = full({}, 1.0, DType::kFloat16, scale.device);
-  const Tensor dx = max_grad(x, one, {});
+  const Tensor dx = vjp::max(one, x, {});
   const Tensor where = Tensor::over(dx.storage(), element.offset_bytes(), element.spec());
   EXPECT_EQ(where.item(), 1.0);
   EXPECT_EQ(sum(dx).item(), 1.0);
@@ -150,11 +150,11 @@ TEST_P(LargeReduction, CrossEntropy) {
         << i;
   }
   const Tensor dloss = full({scale.rows}, 1.0, DType::kFloat32, scale.device);
-  const Tensor dx = cross_entropy_grad(p.whole(), target, results[1], dloss, options).logits;
+  const Tensor dx = vjp::cross_entropy(dloss, p.whole(), target, results[1], options).logits;
   EXPECT_EQ(wrong(dx,
                   [&](auto begin, auto end) {
-                    return cross_entropy_grad(p.piece(begin, end), piece_of(target, begin, end),
-                                              piece_of(results[1], begin, end), piece_of(dloss, begin, end),
+                    return vjp::cross_entropy(piece_of(dloss, begin, end), p.piece(begin, end),
+                                              piece_of(target, begin, end), piece_of(results[1], begin, end),
                                               options)
                         .logits;
                   }),
@@ -240,7 +240,7 @@ TEST_P(LargeReduction, BatchNorm) {
                   0.02),
               0);
     const BatchNormGrads grads =
-        batch_norm_grad(x, dy, vector(weight), results[1], results[2], {.layout = layout});
+        vjp::batch_norm(dy, x, vector(weight), results[1], results[2], {.layout = layout});
     EXPECT_EQ(wrong(
                   grads.dx,
                   [&](auto begin, auto end) {
@@ -265,7 +265,7 @@ TEST_P(LargeReduction, Pool) {
   for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
     SCOPED_TRACE(to_string(layout));
     const Pattern p(images(layout), scale, DType::kFloat16);
-    const PoolOptions options{.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1}, .layout = layout};
+    const PoolAttributes options{.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1}, .layout = layout};
     const PoolGradOptions grad_options{.pool = options, .height = Scale::kHeight, .width = Scale::kWidth};
     const Tensor x = p.whole();
     static const Op& op = builtin("max_pool2d");
@@ -273,27 +273,29 @@ TEST_P(LargeReduction, Pool) {
     const std::vector<Tensor> results = pooled(x);
     EXPECT_EQ(wrong(results[0], [&](auto begin, auto end) { return pooled(p.piece(begin, end))[0]; }), 0);
     EXPECT_EQ(wrong(results[1], [&](auto begin, auto end) { return pooled(p.piece(begin, end))[1]; }), 0);
-    EXPECT_EQ(wrong(max_pool2d_grad(x, results[1], grad_options),
+    EXPECT_EQ(wrong(vjp::max_pool2d(x, results[1], grad_options),
                     [&](auto begin, auto end) {
                       const Tensor part = p.piece(begin, end);
-                      return max_pool2d_grad(part, pooled(part)[1], grad_options);
+                      return vjp::max_pool2d(part, pooled(part)[1], grad_options);
                     }),
               0);
     EXPECT_EQ(wrong(avg_pool2d(x, options),
                     [&](auto begin, auto end) { return avg_pool2d(p.piece(begin, end), options); }),
               0);
-    EXPECT_EQ(wrong(avg_pool2d_grad(x, grad_options),
-                    [&](auto begin, auto end) { return avg_pool2d_grad(p.piece(begin, end), grad_options); }),
+    EXPECT_EQ(wrong(vjp::avg_pool2d(x, grad_options),
+                    [&](auto begin, auto end) { return vjp::avg_pool2d(p.piece(begin, end), grad_options); }),
               0);
-    const Tensor means = global_avg_pool2d(x, layout);
-    EXPECT_EQ(wrong(
-                  means, [&](auto begin, auto end) { return global_avg_pool2d(p.piece(begin, end), layout); },
-                  1e-2),
-              0);
+    const Tensor means = global_avg_pool2d(x, {.layout = layout});
+    EXPECT_EQ(
+        wrong(
+            means,
+            [&](auto begin, auto end) { return global_avg_pool2d(p.piece(begin, end), {.layout = layout}); },
+            1e-2),
+        0);
     const GlobalPoolOptions global{layout, Scale::kHeight, Scale::kWidth};
-    EXPECT_EQ(wrong(global_avg_pool2d_grad(means, global),
+    EXPECT_EQ(wrong(vjp::global_avg_pool2d(means, global),
                     [&](auto begin, auto end) {
-                      return global_avg_pool2d_grad(piece_of(means, begin, end), global);
+                      return vjp::global_avg_pool2d(piece_of(means, begin, end), global);
                     }),
               0);
   }
@@ -380,7 +382,8 @@ TEST_P(LargeProduct, MatvecOfALargeMatrix) {
     SCOPED_TRACE(transpose ? "transposed" : "plain");
     const int out = transpose ? 1 : 0, in = 1 - out;
     const Pattern with({p.shape()[in]}, scale, DType::kFloat16, true, 1, 1.0 / 512);
-    const std::vector<float> y = cast(matvec(a, with.whole(), transpose), DType::kFloat32).to_vector<float>();
+    const std::vector<float> y =
+        cast(matvec(a, with.whole(), {.transpose_a = transpose}), DType::kFloat32).to_vector<float>();
     // An element of a is the sum of its row's number and its column's.
     const double of_x = total(with.table(0)), of_in = total_of_products(p.table(in), with.table(0));
     ASSERT_EQ(y.size(), p.table(out).size());
@@ -408,7 +411,7 @@ TEST_P(LargeProduct, MatvecOfMoreRowsThan2To30) {
     for (size_t j = 0; j < 2; ++j) expected[j] += static_cast<double>(part[j]) * 0x1p-20;
   });
   const Tensor x = full({a.shape()[0]}, 0x1p-20, DType::kFloat16, scale.device);
-  const std::vector<float> y = cast(matvec(a, x, true), DType::kFloat32).to_vector<float>();
+  const std::vector<float> y = cast(matvec(a, x, {.transpose_a = true}), DType::kFloat32).to_vector<float>();
   for (size_t j = 0; j < 2; ++j) {
     EXPECT_NEAR(static_cast<double>(y[j]), expected[j], 2e-3 * (1 + std::abs(expected[j]))) << j;
   }
@@ -448,9 +451,9 @@ TEST_P(LargeProduct, Conv2d) {
     const std::array<int64_t, 2> size{Scale::kHeight, Scale::kWidth};
     right_or_clear_error(scale, [&] {
       EXPECT_EQ(wrong(
-                    conv2d_grad_input(x, weight, size, options),
+                    vjp::conv2d_input(x, weight, size, options),
                     [&](auto begin, auto end) {
-                      return conv2d_grad_input(p.piece(begin, end), weight, size, options);
+                      return vjp::conv2d_input(p.piece(begin, end), weight, size, options);
                     },
                     0.25),
                 0);
@@ -466,11 +469,11 @@ TEST_P(LargeProduct, Conv2dGradWeight) {
     const Conv2dOptions options{.padding = {1, 1}, .layout = layout};
     right_or_clear_error(scale, [&] {
       const std::vector<float> got =
-          cast(conv2d_grad_weight(p.whole(), q.whole(), {3, 3}, options), DType::kFloat32).to_vector<float>();
+          cast(vjp::conv2d_weight(q.whole(), p.whole(), {3, 3}, options), DType::kFloat32).to_vector<float>();
       std::vector<double> expected(got.size());
       for_each_piece(p.shape(), scale, [&](int64_t begin, int64_t end) {
         const std::vector<float> part =
-            cast(conv2d_grad_weight(p.piece(begin, end), q.piece(begin, end), {3, 3}, options),
+            cast(vjp::conv2d_weight(q.piece(begin, end), p.piece(begin, end), {3, 3}, options),
                  DType::kFloat32)
                 .to_vector<float>();
         for (size_t i = 0; i < part.size(); ++i) expected[i] += static_cast<double>(part[i]);

@@ -65,7 +65,7 @@ TEST(SoftmaxTest, NamesWhatIsWrong) {
             "[log_softmax] axis -1 is out of range for a tensor of rank 0");
   EXPECT_EQ(message_of([&] { softmax(Tensor::zeros({2}, DType::kInt64)); }),
             "[softmax] expected x of a floating-point dtype but got int64");
-  EXPECT_EQ(message_of([&] { softmax_grad(counting({2}), counting({3})); }),
+  EXPECT_EQ(message_of([&] { vjp::softmax(counting({3}), counting({2})); }),
             "[softmax_grad] expected dy of shape (2,) but got (3,)");
 }
 
@@ -164,7 +164,7 @@ TEST(CrossEntropyTest, NamesWhatIsWrong) {
             "[cross_entropy] expected at least one class but got logits of shape (2, 0)");
   EXPECT_EQ(message_of([&] { cross_entropy(counting({2}), good); }),
             "[cross_entropy] expected logits of rank 2 but got shape (2,)");
-  EXPECT_EQ(message_of([&] { cross_entropy_grad(x, good, counting({2}), Tensor::scalar(1.0f), {}, true); }),
+  EXPECT_EQ(message_of([&] { vjp::cross_entropy(Tensor::scalar(1.0f), x, good, counting({2}), {}, true); }),
             "[cross_entropy_grad] class indices have no gradient");
 }
 

@@ -322,12 +322,12 @@ TEST_P(LargeMargin, LogitsAndGradientOfEveryRow) {
     ASSERT_EQ(static_cast<double>(found[row]), expected) << row;
   }
   const Tensor dcosine =
-      combined_margin_grad(dlogits.whole(), labels, outputs[0], outputs[1], DType::kFloat16, options);
+      vjp::combined_margin(dlogits.whole(), labels, outputs[0], outputs[1], DType::kFloat16, options);
   EXPECT_EQ(wrong(
                 dcosine,
                 [&](auto begin, auto end) {
                   const auto part = [&](const Tensor& x) { return testing::piece_of(x, begin, end); };
-                  return combined_margin_grad(dlogits.piece(begin, end), part(labels), part(outputs[0]),
+                  return vjp::combined_margin(dlogits.piece(begin, end), part(labels), part(outputs[0]),
                                               part(outputs[1]), DType::kFloat16, options);
                 },
                 kTolerance),

@@ -124,11 +124,11 @@ TEST_F(MatmulCuda, GradientsOfLinearAgreeWithTheCpuWhateverTheirAlignment) {
         SCOPED_TRACE(fmt::format("{} rows {} in {} out {} offset {}", dtype, rows, in, out, offset));
         const Tensor dy = maker.tensor({rows, out}, -1, 1), x = maker.tensor({rows, in}, -1, 1);
         const Tensor dy_gpu = on_gpu(dy, offset), x_gpu = on_gpu(x, offset);
-        const LinearGradients got = linear_grad_weight_bias(dy_gpu, x_gpu);
-        const LinearGradients want = linear_grad_weight_bias(as_double(dy), as_double(x));
+        const LinearGradients got = vjp::linear_weight_bias(dy_gpu, x_gpu);
+        const LinearGradients want = vjp::linear_weight_bias(as_double(dy), as_double(x));
         expect_close(got.weight, want.weight, default_tolerance(dtype));
         expect_close(got.bias, want.bias, default_tolerance(dtype));
-        const LinearGradients again = linear_grad_weight_bias(dy_gpu, x_gpu);
+        const LinearGradients again = vjp::linear_weight_bias(dy_gpu, x_gpu);
         EXPECT_EQ(as_double(again.weight).to_vector<double>(), as_double(got.weight).to_vector<double>());
         EXPECT_EQ(as_double(again.bias).to_vector<double>(), as_double(got.bias).to_vector<double>());
       }
@@ -171,8 +171,9 @@ TEST_F(MatmulCuda, MatvecAgreesWithTheCpu) {
           for (const Shape& x_shape :
                {Shape{in}, shape.without(shape.rank() - 1).with(shape.rank() - 2, in)}) {
             const Tensor x = maker.tensor(x_shape, -1, 1);
-            expect_close(matvec(on_gpu(a, offset), on_gpu(x, offset), transpose),
-                         matvec(as_double(a), as_double(x), transpose), default_tolerance(dtype));
+            expect_close(matvec(on_gpu(a, offset), on_gpu(x, offset), {.transpose_a = transpose}),
+                         matvec(as_double(a), as_double(x), {.transpose_a = transpose}),
+                         default_tolerance(dtype));
           }
         }
       }

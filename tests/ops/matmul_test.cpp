@@ -57,7 +57,7 @@ TEST(Matmul, EmptySumsAreZero) {
   const Tensor bias = Tensor::from_values<float>({1, 2}, {2});
   EXPECT_EQ(linear(Tensor::zeros({1, 0}), Tensor::zeros({2, 0}), bias).to_vector<float>(),
             (std::vector<float>{1, 2}));
-  EXPECT_EQ(linear_grad_weight(Tensor::zeros({0, 2}), Tensor::zeros({0, 1})).to_vector<float>(),
+  EXPECT_EQ(vjp::linear_weight(Tensor::zeros({0, 2}), Tensor::zeros({0, 1})).to_vector<float>(),
             (std::vector<float>{0, 0}));
   EXPECT_EQ(matvec(Tensor::zeros({2, 0}), Tensor::zeros({0})).to_vector<float>(), (std::vector<float>{0, 0}));
 }
@@ -72,8 +72,8 @@ TEST(Matmul, ResultsDoNotDependOnTheThreads) {
     set_num_threads(count);
     const std::vector<std::vector<float>> results = {
         matmul(a, b).to_vector<float>(), matmul(a, c).to_vector<float>(),
-        linear_grad_weight(a, a).to_vector<float>(), matvec(a, x).to_vector<float>(),
-        matvec(b, x, true).to_vector<float>()};
+        vjp::linear_weight(a, a).to_vector<float>(), matvec(a, x).to_vector<float>(),
+        matvec(b, x, {.transpose_a = true}).to_vector<float>()};
     if (first.empty()) first = results;
     for (size_t i = 0; i < results.size(); ++i) {
       EXPECT_EQ(std::memcmp(results[i].data(), first[i].data(), first[i].size() * sizeof(float)), 0)
@@ -113,10 +113,10 @@ TEST(Matvec, RowsOfAnyLengthAloneAndBesideOthers) {
 TEST(Linear, GradientsOfWeightAndBiasByHand) {
   const Tensor dy = Tensor::from_values<float>({1, 2, 3, 4, 5, 6}, {3, 2});
   const Tensor x = Tensor::from_values<float>({1, 0, 0, 1, 1, 1}, {3, 2});
-  const auto [weight, bias] = linear_grad_weight_bias(dy, x);
+  const auto [weight, bias] = vjp::linear_weight_bias(dy, x);
   EXPECT_EQ(weight.to_vector<float>(), (std::vector<float>{6, 8, 8, 10}));
   EXPECT_EQ(bias.to_vector<float>(), (std::vector<float>{9, 12}));
-  const auto [no_weight, zeros] = linear_grad_weight_bias(Tensor::zeros({0, 2}), Tensor::zeros({0, 3}));
+  const auto [no_weight, zeros] = vjp::linear_weight_bias(Tensor::zeros({0, 2}), Tensor::zeros({0, 3}));
   EXPECT_EQ(no_weight.to_vector<float>(), std::vector<float>(6, 0.0F));
   EXPECT_EQ(zeros.to_vector<float>(), std::vector<float>(2, 0.0F));
 }
@@ -179,10 +179,10 @@ TEST(MatmulErrors, NameWhatWasExpected) {
             }),
             "[linear] expected bias of shape (4,) but got (2,)");
   EXPECT_EQ(message_of([] {
-              linear_grad_weight(Tensor::zeros({3, 2}), Tensor::zeros({2, 2}));
+              vjp::linear_weight(Tensor::zeros({3, 2}), Tensor::zeros({2, 2}));
             }),
             "[linear_grad_weight] expected equal leading axes but got shapes (3, 2) and (2, 2)");
-  EXPECT_EQ(message_of([] { linear_grad_weight_bias(Tensor::zeros({2}), Tensor::zeros({3})); }),
+  EXPECT_EQ(message_of([] { vjp::linear_weight_bias(Tensor::zeros({2}), Tensor::zeros({3})); }),
             "[linear_grad_weight_bias] expected a leading axis but got shape (2,)");
   EXPECT_EQ(message_of([] {
               matvec(Tensor::zeros({3, 2}), Tensor::zeros({3}));

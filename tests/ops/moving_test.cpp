@@ -25,9 +25,9 @@ TEST(ReshapeTest, IsAView) {
   const Tensor x = counting({2, 3, 4});
   EXPECT_EQ(reshape(x, {4, -1}).shape(), (Shape{4, 6}));
   EXPECT_EQ(reshape(x, {-1}).raw_data(), x.raw_data());
-  EXPECT_EQ(flatten(x).shape(), (Shape{2, 12}));
+  EXPECT_EQ(flatten(x, 1).shape(), (Shape{2, 12}));
   EXPECT_EQ(flatten(x, -2).shape(), (Shape{2, 12}));
-  EXPECT_EQ(flatten(Tensor::scalar(1.0f)).shape(), (Shape{1}));
+  EXPECT_EQ(flatten(Tensor::scalar(1.0f), 1).shape(), (Shape{1}));
   EXPECT_EQ(unsqueeze(x, 0).shape(), (Shape{1, 2, 3, 4}));
   EXPECT_EQ(unsqueeze(x, -1).shape(), (Shape{2, 3, 4, 1}));
   EXPECT_EQ(squeeze(unsqueeze(x, 1), 1).shape(), x.shape());
@@ -104,17 +104,19 @@ TEST(ConcatTest, MovesIntegers) {
 
 TEST(PadTest, FillsIntegersAndRefusesWhatTheyCannotHold) {
   const Tensor x = Tensor::from_values(Ints{5, 6}, {2});
-  EXPECT_EQ(pad(x, {{1, 2}}, PadMode::kConstant, -3).to_vector<int64_t>(), (Ints{-3, 5, 6, -3, -3}));
+  EXPECT_EQ(pad(x, {{1, 2}}, {.mode = PadMode::kConstant, .value = -3}).to_vector<int64_t>(),
+            (Ints{-3, 5, 6, -3, -3}));
   EXPECT_EQ(message_of([&] {
-              pad(x, {{1, 2}}, PadMode::kConstant, 0.5);
+              pad(x, {{1, 2}}, {.mode = PadMode::kConstant, .value = 0.5});
             }),
             "[pad] expected a value that int64 can hold but got 0.5");
   EXPECT_EQ(message_of([&] {
-              pad(Tensor::zeros({2}, DType::kUInt8), {{1, 2}}, PadMode::kConstant, 256);
+              pad(Tensor::zeros({2}, DType::kUInt8), {{1, 2}}, {.mode = PadMode::kConstant, .value = 256});
             }),
             "[pad] expected a value that uint8 can hold but got 256");
-  EXPECT_EQ(pad(counting({0, 2}), {{1, 0}, {0, 0}}, PadMode::kConstant, 4).to_vector<float>(),
-            (Floats{4, 4}));
+  EXPECT_EQ(
+      pad(counting({0, 2}), {{1, 0}, {0, 0}}, {.mode = PadMode::kConstant, .value = 4}).to_vector<float>(),
+      (Floats{4, 4}));
   EXPECT_EQ(pad(Tensor::scalar(2.0f), {}).item(), 2.0);
 }
 
@@ -129,15 +131,15 @@ TEST(PadTest, NamesWhatIsWrong) {
             }),
             "[pad] expected padding >= 0 on axis 1 but got -1 before and 0 after");
   EXPECT_EQ(message_of([&] {
-              pad(x, {{0, 0}, {1, 3}}, PadMode::kReflect);
+              pad(x, {{0, 0}, {1, 3}}, {.mode = PadMode::kReflect});
             }),
             "[pad] reflection needs padding smaller than extent 3 of axis 1 but got 1 before and 3 after");
   EXPECT_EQ(message_of([&] {
-              pad(counting({0}), {{1, 0}}, PadMode::kReplicate);
+              pad(counting({0}), {{1, 0}}, {.mode = PadMode::kReplicate});
             }),
             "[pad] there is nothing to replicate on axis 0 of extent 0");
   EXPECT_EQ(message_of([&] {
-              pad_grad(x, {{2, 1}, {0, 0}});
+              vjp::pad(x, {{2, 1}, {0, 0}});
             }),
             "[pad_grad] padding 2 and 1 exceeds extent 2 of axis 0");
 }
@@ -161,19 +163,20 @@ TEST(EmbeddingTest, LooksUpAnyDtypeAndChecksIndices) {
 
 TEST(TakeRowsTest, TakesWholeRowsOfAnyRank) {
   const Tensor x = counting({3, 2, 2});
-  const Tensor y = take_rows(x, Tensor::from_values(Ints{2, 0, 2, 1}, {2, 2}));
+  const Tensor y = index_select(x, 0, Tensor::from_values(Ints{2, 0, 2, 1}, {2, 2}));
   EXPECT_EQ(y.shape(), (Shape{2, 2, 2, 2}));
   EXPECT_EQ(y.to_vector<float>(), (Floats{8, 9, 10, 11, 0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7}));
-  EXPECT_EQ(take_rows(Tensor::from_values(Ints{7, 8, 9}, {3}), Tensor::from_values(Ints{1}, {})).item(), 8);
-  EXPECT_EQ(take_rows(counting({2, 0, 3}), Tensor::from_values(Ints{1, 1, 0}, {3})).shape(),
+  EXPECT_EQ(index_select(Tensor::from_values(Ints{7, 8, 9}, {3}), 0, Tensor::from_values(Ints{1}, {})).item(),
+            8);
+  EXPECT_EQ(index_select(counting({2, 0, 3}), 0, Tensor::from_values(Ints{1, 1, 0}, {3})).shape(),
             (Shape{3, 0, 3}));
-  EXPECT_EQ(message_of([&] { take_rows(Tensor::scalar(1.0F), Tensor::zeros({1}, DType::kInt64)); }),
+  EXPECT_EQ(message_of([&] { index_select(Tensor::scalar(1.0F), 0, Tensor::zeros({1}, DType::kInt64)); }),
             "[take_rows] expected x of rank 1 or more but got shape ()");
 }
 
 TEST(TakeRowsTest, SendsGradientsBackToTheRows) {
   const Tensor x = counting({3, 1, 2}).set_requires_grad(true);
-  backward(take_rows(x, Tensor::from_values(Ints{2, 0, 2}, {3})), {.gradient = counting({3, 1, 2})});
+  backward(index_select(x, 0, Tensor::from_values(Ints{2, 0, 2}, {3})), {.gradient = counting({3, 1, 2})});
   EXPECT_EQ(x.grad().to_vector<float>(), (Floats{2, 3, 0, 0, 4, 6}));
 }
 
@@ -194,7 +197,7 @@ TEST(OneHotTest, MixesABatchWithItself) {
   const double share = generator.beta(0.4, 0.4);
   const Tensor images = counting({4, 1, 2, 2}), labels = Tensor::from_values(Ints{0, 1, 2, 1}, {4});
   const Tensor order = Tensor::from_values(Ints{3, 2, 1, 0}, {4});
-  const auto mix = [&](const Tensor& x) { return x * share + take_rows(x, order) * (1 - share); };
+  const auto mix = [&](const Tensor& x) { return x * share + index_select(x, 0, order) * (1 - share); };
   const Tensor mixed = mix(images), targets = mix(one_hot(labels, 3));
   EXPECT_EQ(mixed.shape(), images.shape());
   EXPECT_NEAR(mixed.data<float>()[0], (1 - share) * 12, 1e-5);
@@ -206,10 +209,10 @@ TEST(OneHotTest, MixesABatchWithItself) {
 TEST(EmbeddingTest, AddsRepeatedRowsOfHalfsInFloat32) {
   // 2048 + 1 is not a float16: a running float16 sum would stay at 2048.
   const Tensor dy = Tensor::full({2049, 1}, 1.0, DType::kFloat16);
-  const Tensor dweight = embedding_grad(dy, Tensor::zeros({2049}, DType::kInt64), 2);
+  const Tensor dweight = vjp::embedding(dy, Tensor::zeros({2049}, DType::kInt64), 2);
   EXPECT_EQ(static_cast<float>(dweight.data<float16>()[0]), 2048.0f);  // 2049, rounded once to even
   const Tensor more =
-      embedding_grad(Tensor::full({2052, 1}, 1.0, DType::kFloat16), Tensor::zeros({2052}, DType::kInt64), 2);
+      vjp::embedding(Tensor::full({2052, 1}, 1.0, DType::kFloat16), Tensor::zeros({2052}, DType::kInt64), 2);
   EXPECT_EQ(static_cast<float>(more.data<float16>()[0]), 2052.0f);
   EXPECT_EQ(static_cast<float>(more.data<float16>()[1]), 0.0f);
 }

@@ -35,23 +35,23 @@ Doubles run_five(Step step) {
   return weights.to_vector<double>();
 }
 
-Doubles run_sgd(const SgdOptions& options, double rate) {
+Doubles run_sgd(const update::SGDStep& options, double rate) {
   const Tensor buffer = options.momentum != 0 ? Tensor::full({3}, NAN, DType::kFloat64) : Tensor();
   return run_five([&](const Tensor& weights, const Tensor& gradient, int i) {
     const UpdateSlot slot{weights, gradient, {buffer}, Tensor::scalar(int64_t{i + 1})};
-    sgd_step({&slot, 1}, Tensor::scalar(rate), options);
+    update::sgd_step({&slot, 1}, Tensor::scalar(rate), options);
   });
 }
 
-Doubles run_adamw(const AdamWOptions& options, double rate) {
+Doubles run_adamw(const update::AdamWStep& options, double rate) {
   const Tensor mean = Tensor::zeros({3}, DType::kFloat64), square = Tensor::zeros({3}, DType::kFloat64);
   return run_five([&](const Tensor& weights, const Tensor& gradient, int i) {
     const UpdateSlot slot{weights, gradient, {mean, square}, Tensor::scalar(int64_t{i + 1})};
-    adamw_step({&slot, 1}, Tensor::scalar(rate), options);
+    update::adamw_step({&slot, 1}, Tensor::scalar(rate), options);
   });
 }
 
-Doubles sgd_by_hand(const SgdOptions& options, double rate) {
+Doubles sgd_by_hand(const update::SGDStep& options, double rate) {
   Doubles weights = kStart, buffer(3);
   for (int step = 0; step < 5; ++step) {
     const Doubles gradient = gradient_at(weights, step);
@@ -67,7 +67,7 @@ Doubles sgd_by_hand(const SgdOptions& options, double rate) {
   return weights;
 }
 
-Doubles adamw_by_hand(const AdamWOptions& options, double rate) {
+Doubles adamw_by_hand(const update::AdamWStep& options, double rate) {
   Doubles weights = kStart, mean(3), square(3);
   for (int step = 1; step <= 5; ++step) {
     const Doubles gradient = gradient_at(weights, step - 1);
@@ -91,7 +91,7 @@ void expect_near(const Doubles& got, const Doubles& expected, double tolerance =
 
 TEST(SgdStepTest, FiveStepsAgreeWithPyTorchAndTheFormulas) {
   struct Case {
-    SgdOptions options;
+    update::SGDStep options;
     Doubles pytorch;
   };
   const Case cases[] = {
@@ -111,7 +111,7 @@ TEST(SgdStepTest, FiveStepsAgreeWithPyTorchAndTheFormulas) {
 
 TEST(AdamWStepTest, FiveStepsAgreeWithPyTorchAndTheFormulas) {
   struct Case {
-    AdamWOptions options;
+    update::AdamWStep options;
     Doubles pytorch;
   };
   const Case cases[] = {
@@ -143,9 +143,9 @@ void expect_many_slots_updated(Device device) {
     gradients.push_back(slots.back().gradient);
     squares += static_cast<double>(shape.numel() * (i % 32) * (i % 32));
   }
-  EXPECT_DOUBLE_EQ(grad_norm(gradients).item(), std::sqrt(squares));
+  EXPECT_DOUBLE_EQ(update::grad_norm(gradients).item(), std::sqrt(squares));
   const uint64_t version = slots[2].parameter.version(), working_version = slots[2].working.version();
-  sgd_step(slots, Tensor::scalar(0.25, device), {}, Tensor::scalar(0.5f, device));
+  update::sgd_step(slots, Tensor::scalar(0.25, device), {}, Tensor::scalar(0.5f, device));
   EXPECT_EQ(slots[2].parameter.version(), version + 1);
   EXPECT_EQ(slots[2].working.version(), working_version + 1);
   EXPECT_EQ(slots[1].gradient.version(), gradients[1].version());
@@ -172,7 +172,9 @@ TEST(SgdStepTest, UpdatesManySlotsOfDifferentDtypesInOneCallOnCuda) {
 
 TEST(SgdStepTest, WorkingCopiesMustFit) {
   UpdateSlot slot{counting({2}), counting({2}), {}, Tensor(), Tensor::zeros({2}, DType::kFloat16)};
-  const auto message = [&] { return message_of([&] { sgd_step({&slot, 1}, Tensor::scalar(0.1), {}); }); };
+  const auto message = [&] {
+    return message_of([&] { update::sgd_step({&slot, 1}, Tensor::scalar(0.1), {}); });
+  };
   EXPECT_EQ(message(),
             "[sgd_step] expected gradient[0] and working[0] of one dtype but got float32 and float16");
   slot.gradient = Tensor::zeros({2}, DType::kFloat16);
@@ -188,7 +190,7 @@ TEST(SgdStepTest, WorkingCopiesMustFit) {
             "[sgd_step] expected gradient[0] and parameter[0] of one dtype but got float16 and float32");
   slot.gradient = counting({2});
   EXPECT_EQ(message_of([&] {
-              sgd_step({&slot, 1}, Tensor::scalar(0.1), {}, Tensor::scalar(1.0));
+              update::sgd_step({&slot, 1}, Tensor::scalar(0.1), {}, Tensor::scalar(1.0));
             }),
             "[sgd_step] expected gradient_factor[0] of dtype float32 but got float64");
 }
@@ -196,8 +198,8 @@ TEST(SgdStepTest, WorkingCopiesMustFit) {
 TEST(SgdStepTest, NamesWhatIsWrong) {
   const Tensor rate = Tensor::scalar(0.1);
   UpdateSlot slot{counting({2}), counting({2})};
-  const auto with = [&](const SgdOptions& options, const Tensor& learning_rate) {
-    return message_of([&] { sgd_step({&slot, 1}, learning_rate, options); });
+  const auto with = [&](const update::SGDStep& options, const Tensor& learning_rate) {
+    return message_of([&] { update::sgd_step({&slot, 1}, learning_rate, options); });
   };
   EXPECT_EQ(with({.momentum = -1}, rate), "[sgd_step] expected momentum >= 0 but got -1");
   EXPECT_EQ(with({.weight_decay = -1}, rate), "[sgd_step] expected weight_decay >= 0 but got -1");
@@ -226,14 +228,14 @@ TEST(SgdStepTest, NamesWhatIsWrong) {
       "[sgd_step] cannot change 'parameter' in place while its gradient is recorded; use sinter::NoGrad");
   slot = {counting({2}), counting({2}), {Tensor(), counting({2})}};
   EXPECT_EQ(with({}, rate), "[sgd_step] expected buffers[1] to be undefined");
-  sgd_step({}, rate, {});
+  update::sgd_step({}, rate, {});
 }
 
 TEST(AdamWStepTest, NamesWhatIsWrong) {
   UpdateSlot slot{counting({2}), counting({2}), {counting({2}), counting({2})}};
-  const auto with = [&](const AdamWOptions& options, const Tensor& step) {
+  const auto with = [&](const update::AdamWStep& options, const Tensor& step) {
     slot.step = step;
-    return message_of([&] { adamw_step({&slot, 1}, Tensor::scalar(0.1), options); });
+    return message_of([&] { update::adamw_step({&slot, 1}, Tensor::scalar(0.1), options); });
   };
   const Tensor one = Tensor::scalar(int64_t{1});
   EXPECT_EQ(with({.beta1 = 1.0}, one), "[adamw_step] expected beta1 in [0, 1) but got 1");

@@ -23,7 +23,7 @@ using namespace testing_gpu;
 struct Problem {
   Layout layout = Layout::kNCHW;
   int64_t batch = 1, channels = 1, height = 1, width = 1, out_height = 0, out_width = 0;
-  PoolOptions options;
+  PoolAttributes options;
 
   Shape shape(int64_t rows, int64_t columns) const {
     return layout == Layout::kNCHW ? Shape{batch, channels, rows, columns}
@@ -161,7 +161,7 @@ class MaxPoolCuda : public GpuTest {
     const Tensor dy = cast(Tensor::from_values(slopes, got[0].shape()), dtype);
     const Tensor indices = Tensor::from_values(places, got[0].shape());
     const Tensor dx =
-        max_pool2d_grad(on_gpu(dy, draw(0, 1) * draw(0, 3)), on_gpu(indices, draw(0, 1) * draw(0, 3)),
+        vjp::max_pool2d(on_gpu(dy, draw(0, 1) * draw(0, 3)), on_gpu(indices, draw(0, 1) * draw(0, 3)),
                         {problem.options, problem.height, problem.width});
     ASSERT_EQ(as_double(dx).to_vector<double>(), expected_gradient(problem, slopes, places));
   }
@@ -228,7 +228,8 @@ TEST_F(GlobalAvgPoolCuda, ImagesOfAnySize) {
                                                           : 0x1p-11;
       for (const int64_t offset : {0, 1}) {
         const Tensor x = on_gpu(cast(Tensor::from_values(values, shape), dtype), offset);
-        const std::vector<double> got = as_double(global_avg_pool2d(x, layout)).to_vector<double>();
+        const std::vector<double> got =
+            as_double(global_avg_pool2d(x, {.layout = layout})).to_vector<double>();
         for (size_t i = 0; i < got.size(); ++i) {
           ASSERT_NEAR(got[i], means[i], 1.01 * rounding * means[i]) << "element " << i;
         }
@@ -240,8 +241,8 @@ TEST_F(GlobalAvgPoolCuda, ImagesOfAnySize) {
           cast(Tensor::from_values(std::vector<double>(values.begin(), values.begin() + outs.numel()), outs),
                dtype);
       for (const int64_t offset : {0, 1}) {
-        ASSERT_EQ(as_double(global_avg_pool2d_grad(on_gpu(dy, offset), options)).to_vector<double>(),
-                  as_double(global_avg_pool2d_grad(dy, options)).to_vector<double>());
+        ASSERT_EQ(as_double(vjp::global_avg_pool2d(on_gpu(dy, offset), options)).to_vector<double>(),
+                  as_double(vjp::global_avg_pool2d(dy, options)).to_vector<double>());
       }
     }
   }
@@ -255,7 +256,7 @@ TEST_F(WidePoolCuda, WindowsThatTake64BitsAgreeWithTheCpu) {
   for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
     const Shape shape{2, 5, 6, 7};
     const Tensor x = maker.tensor(shape);
-    const PoolOptions options{
+    const PoolAttributes options{
         .kernel = {kWide, 1}, .stride = {kWide, 1}, .padding = {kWide / 2, 0}, .layout = layout};
     const PoolGradOptions grad{options, shape[layout == Layout::kNCHW ? 2 : 1],
                                shape[layout == Layout::kNCHW ? 3 : 2]};
@@ -263,13 +264,13 @@ TEST_F(WidePoolCuda, WindowsThatTake64BitsAgreeWithTheCpu) {
                               device = call(builtin("max_pool2d"), {on_gpu(x)}, options);
     EXPECT_EQ(device[0].to_vector<float>(), host[0].to_vector<float>());
     EXPECT_EQ(device[1].to_vector<int32_t>(), host[1].to_vector<int32_t>());
-    EXPECT_EQ(max_pool2d_grad(device[0], device[1], grad).to_vector<float>(),
-              max_pool2d_grad(host[0], host[1], grad).to_vector<float>());
+    EXPECT_EQ(vjp::max_pool2d(device[0], device[1], grad).to_vector<float>(),
+              vjp::max_pool2d(host[0], host[1], grad).to_vector<float>());
     const std::vector<float> mean = avg_pool2d(x, options).to_vector<float>(),
                              on_device = avg_pool2d(on_gpu(x), options).to_vector<float>();
     for (size_t i = 0; i < mean.size(); ++i) EXPECT_NEAR(on_device[i], mean[i], 1e-6 * std::abs(mean[i]));
-    EXPECT_EQ(avg_pool2d_grad(device[0], grad).to_vector<float>(),
-              avg_pool2d_grad(host[0], grad).to_vector<float>());
+    EXPECT_EQ(vjp::avg_pool2d(device[0], grad).to_vector<float>(),
+              vjp::avg_pool2d(host[0], grad).to_vector<float>());
   }
 }
 

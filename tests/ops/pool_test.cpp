@@ -32,7 +32,7 @@ TEST_P(PoolTest, MaxTakesTheFirstOfEqualsAndTheLastNan) {
   const Tensor x = image({5, 5, nan, 1, low, low,  //
                           5, 5, 2, nan, low, low},
                          2, 6, GetParam());
-  const std::vector<Tensor> outputs = call(builtin("max_pool2d"), {x}, PoolOptions{.layout = GetParam()});
+  const std::vector<Tensor> outputs = call(builtin("max_pool2d"), {x}, PoolAttributes{.layout = GetParam()});
   EXPECT_EQ(outputs[0].data<float>()[0], 5.0F);
   EXPECT_TRUE(std::isnan(outputs[0].data<float>()[1]));
   EXPECT_EQ(outputs[0].data<float>()[2], low);
@@ -41,7 +41,7 @@ TEST_P(PoolTest, MaxTakesTheFirstOfEqualsAndTheLastNan) {
 
 TEST_P(PoolTest, MaxNeverTakesPadding) {
   const float low = -std::numeric_limits<float>::infinity();
-  const PoolOptions options{.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}, .layout = GetParam()};
+  const PoolAttributes options{.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}, .layout = GetParam()};
   const std::vector<Tensor> outputs =
       call(builtin("max_pool2d"), {image({low, -3, -2, -1}, 2, 2, GetParam())}, options);
   EXPECT_EQ(outputs[0].to_vector<float>(), std::vector<float>{-1});
@@ -52,50 +52,50 @@ TEST_P(PoolTest, MaxNeverTakesPadding) {
 }
 
 TEST_P(PoolTest, IndicesThatNameNoPixelMoveNoGradient) {
-  const PoolOptions options{.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}, .layout = GetParam()};
+  const PoolAttributes options{.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}, .layout = GetParam()};
   const Shape shape = GetParam() == Layout::kNCHW ? Shape{1, 1, 2, 2} : Shape{1, 2, 2, 1};
   const Tensor dy = image({1, 2, 4, 8}, 2, 2, GetParam());
   for (const Device device : {Device::cpu(), Device::cuda()}) {
     if (!is_available(device)) continue;
     // Padding above, beyond the window, padding on the right, and one that is right: the second of its row.
     const Tensor indices = Tensor::from_values<uint8_t>({1, 255, 2, 4}, shape);
-    const Tensor dx = max_pool2d_grad(dy.to(device), indices.to(device), {options, 3, 3});
+    const Tensor dx = vjp::max_pool2d(dy.to(device), indices.to(device), {options, 3, 3});
     EXPECT_EQ(dx.to_vector<float>(), (std::vector<float>{0, 0, 0, 0, 4, 0, 0, 0, 8})) << to_string(device);
   }
   // Wide windows have wide indices, which can be negative.
-  const PoolOptions wide{.kernel = {16, 16}, .stride = {16, 16}, .layout = GetParam()};
+  const PoolAttributes wide{.kernel = {16, 16}, .stride = {16, 16}, .layout = GetParam()};
   const Tensor one = image({1}, 1, 1, GetParam());
   for (const int32_t index :
        {-1, 256, std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()}) {
     const Tensor indices = Tensor::from_values<int32_t>({index}, one.shape());
-    const Tensor dx = max_pool2d_grad(one, indices, {wide, 16, 16});
+    const Tensor dx = vjp::max_pool2d(one, indices, {wide, 16, 16});
     EXPECT_EQ(dx.to_vector<float>(), std::vector<float>(256, 0.0F)) << index;
   }
 }
 
 TEST_P(PoolTest, OverlappingWindowsAddTheirGradients) {
-  const PoolOptions options{.kernel = {2, 2}, .stride = {1, 1}, .layout = GetParam()};
+  const PoolAttributes options{.kernel = {2, 2}, .stride = {1, 1}, .layout = GetParam()};
   const std::vector<Tensor> outputs =
       call(builtin("max_pool2d"), {image({0, 0, 0, 0, 9, 0, 0, 0, 0}, 3, 3, GetParam())}, options);
-  const Tensor dx = max_pool2d_grad(image({1, 2, 4, 8}, 2, 2, GetParam()), outputs[1], {options, 3, 3});
+  const Tensor dx = vjp::max_pool2d(image({1, 2, 4, 8}, 2, 2, GetParam()), outputs[1], {options, 3, 3});
   EXPECT_EQ(dx.to_vector<float>(), (std::vector<float>{0, 0, 0, 0, 15, 0, 0, 0, 0}));
 }
 
 TEST_P(PoolTest, LargeWindowsHaveWideIndices) {
   std::vector<float> values(256);
   values[255] = 1.0F;
-  const PoolOptions options{.kernel = {16, 16}, .layout = GetParam()};
+  const PoolAttributes options{.kernel = {16, 16}, .layout = GetParam()};
   const std::vector<Tensor> outputs =
       call(builtin("max_pool2d"), {image(values, 16, 16, GetParam())}, options);
   EXPECT_EQ(outputs[1].to_vector<int32_t>(), std::vector<int32_t>{255});
   const std::vector<Tensor> small = call(builtin("max_pool2d"), {image(values, 16, 16, GetParam())},
-                                         PoolOptions{.kernel = {16, 15}, .layout = GetParam()});
+                                         PoolAttributes{.kernel = {16, 15}, .layout = GetParam()});
   EXPECT_EQ(small[1].dtype(), DType::kUInt8);
 }
 
 TEST_P(PoolTest, CeilModeKeepsWindowsThatStartInTheImage) {
   // Height and width of the pooled image, which differ in extent, kernel and stride.
-  const auto extents = [&](int64_t height, int64_t width, PoolOptions options) {
+  const auto extents = [&](int64_t height, int64_t width, PoolAttributes options) {
     options.layout = GetParam();
     const bool first = GetParam() == Layout::kNCHW;
     const Tensor y =
@@ -104,7 +104,7 @@ TEST_P(PoolTest, CeilModeKeepsWindowsThatStartInTheImage) {
     EXPECT_EQ(y.size(first ? 1 : 3), 3);
     return std::pair(y.size(first ? 2 : 1), y.size(first ? 3 : 2));
   };
-  const PoolOptions up{.kernel = {2, 3}, .stride = {2, 3}, .ceil_mode = true};
+  const PoolAttributes up{.kernel = {2, 3}, .stride = {2, 3}, .ceil_mode = true};
   EXPECT_EQ(extents(5, 7, up), std::pair(int64_t{3}, int64_t{3}));
   EXPECT_EQ(extents(4, 6, up), std::pair(int64_t{2}, int64_t{2}));
   // A second window would start behind the image.
@@ -113,13 +113,13 @@ TEST_P(PoolTest, CeilModeKeepsWindowsThatStartInTheImage) {
   EXPECT_EQ(extents(5, 7, {.kernel = {2, 3}, .stride = {2, 3}}), std::pair(int64_t{2}, int64_t{2}));
   // PyTorch divides an overhanging window by its part inside the padded image: 3 columns of 5, the last
   // window has 1.
-  const Tensor y = avg_pool2d(image({1, 2, 3, 4, 5}, 1, 5, GetParam()),
-                              {.kernel = {1, 2}, .stride = {1, 2}, .layout = GetParam(), .ceil_mode = true});
+  const Tensor y = avg_pool2d(image({1, 2, 3, 4, 5}, 1, 5, GetParam()), {1, 2},
+                              {.stride = {1, 2}, .layout = GetParam(), .ceil_mode = true});
   EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{1.5F, 3.5F, 5.0F}));
 }
 
 TEST_P(PoolTest, AverageCountsPaddingOnlyIfAsked) {
-  PoolOptions options{.kernel = {1, 3}, .stride = {1, 1}, .padding = {0, 1}, .layout = GetParam()};
+  PoolAttributes options{.kernel = {1, 3}, .stride = {1, 1}, .padding = {0, 1}, .layout = GetParam()};
   const Tensor x = image({3, 6, 9}, 1, 3, GetParam());
   EXPECT_EQ(avg_pool2d(x, options).to_vector<float>(), (std::vector<float>{3, 6, 5}));
   options.count_include_pad = false;
@@ -128,27 +128,27 @@ TEST_P(PoolTest, AverageCountsPaddingOnlyIfAsked) {
 
 TEST_P(PoolTest, AverageDividesByADivisorThatIsGiven) {
   // With padding and an overhanging window, which else count for 3, 3 and 2.
-  const PoolOptions options{.kernel = {1, 3},
-                            .stride = {1, 2},
-                            .padding = {0, 1},
-                            .layout = GetParam(),
-                            .ceil_mode = true,
-                            .divisor = 2};
+  const PoolAttributes options{.kernel = {1, 3},
+                               .stride = {1, 2},
+                               .padding = {0, 1},
+                               .layout = GetParam(),
+                               .ceil_mode = true,
+                               .divisor = 2};
   const Tensor x = image({3, 6, 9, 12}, 1, 4, GetParam());
   EXPECT_EQ(avg_pool2d(x, options).to_vector<float>(), (std::vector<float>{4.5F, 13.5F, 6}));
-  const Tensor dx = avg_pool2d_grad(image({2, 4, 8}, 1, 3, GetParam()), {options, 1, 4});
+  const Tensor dx = vjp::avg_pool2d(image({2, 4, 8}, 1, 3, GetParam()), {options, 1, 4});
   EXPECT_EQ(dx.to_vector<float>(), (std::vector<float>{1, 3, 2, 6}));
 }
 
 TEST_P(PoolTest, PaddingMayDifferFromSideToSide) {
   const Tensor x = image({1, -2, 3, 4, -5, 6}, 2, 3, GetParam());
   // Windows of 2 x 2 around a row more above and a column more on the right.
-  const PoolOptions options{
+  const PoolAttributes options{
       .kernel = {2, 2}, .stride = {1, 1}, .padding = {1, 0}, .padding_after = {0, 1}, .layout = GetParam()};
   EXPECT_EQ(max_pool2d(x, options).to_vector<float>(), (std::vector<float>{1, 3, 3, 4, 6, 6}));
   EXPECT_EQ(avg_pool2d(x, options).to_vector<float>(),
             (std::vector<float>{-0.25F, 0.25F, 0.75F, -0.5F, 0.5F, 2.25F}));
-  PoolOptions inside = options;
+  PoolAttributes inside = options;
   inside.count_include_pad = false;
   EXPECT_EQ(avg_pool2d(x, inside).to_vector<float>(),
             (std::vector<float>{-0.5F, 0.5F, 3, -0.5F, 0.5F, 4.5F}));
@@ -156,11 +156,11 @@ TEST_P(PoolTest, PaddingMayDifferFromSideToSide) {
 
 TEST_P(PoolTest, DilatedWindowsSkipElements) {
   const Tensor x = image({0, 9, 1, 9, 2, 9, 9, 9, 9, 9, 3, 9, 4, 9, 5}, 3, 5, GetParam());
-  const PoolOptions options{.stride = {1, 1}, .dilation = {2, 2}, .layout = GetParam()};
+  const PoolAttributes options{.stride = {1, 1}, .dilation = {2, 2}, .layout = GetParam()};
   const std::vector<Tensor> outputs = call(builtin("max_pool2d"), {x}, options);
   EXPECT_EQ(outputs[0].to_vector<float>(), (std::vector<float>{4, 9, 5}));
   EXPECT_EQ(outputs[1].to_vector<uint8_t>(), (std::vector<uint8_t>{3, 0, 3}));
-  const Tensor dx = max_pool2d_grad(image({1, 2, 4}, 1, 3, GetParam()), outputs[1], {options, 3, 5});
+  const Tensor dx = vjp::max_pool2d(image({1, 2, 4}, 1, 3, GetParam()), outputs[1], {options, 3, 5});
   EXPECT_EQ(dx.to_vector<float>(), (std::vector<float>{0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 4}));
 }
 
@@ -169,17 +169,17 @@ TEST_P(PoolTest, DilatedWindowsMayMissTheImage) {
   for (const Device device : {Device::cpu(), Device::cuda()}) {
     if (!is_available(device)) continue;
     const Tensor x = image({7}, 1, 1, GetParam()).to(device);
-    const PoolOptions options{.kernel = {1, 2},
-                              .stride = {1, 1},
-                              .padding = {0, 2},
-                              .dilation = {1, 3},
-                              .layout = GetParam(),
-                              .ceil_mode = true};
+    const PoolAttributes options{.kernel = {1, 2},
+                                 .stride = {1, 1},
+                                 .padding = {0, 2},
+                                 .dilation = {1, 3},
+                                 .layout = GetParam(),
+                                 .ceil_mode = true};
     const std::vector<Tensor> outputs = call(builtin("max_pool2d"), {x}, options);
     const float low = -std::numeric_limits<float>::infinity();
     EXPECT_EQ(outputs[0].to_vector<float>(), (std::vector<float>{low, low})) << to_string(device);
     const Tensor dy = image({1, 2}, 1, 2, GetParam()).to(device);
-    EXPECT_EQ(max_pool2d_grad(dy, outputs[1], {options, 1, 1}).to_vector<float>(), std::vector<float>{0})
+    EXPECT_EQ(vjp::max_pool2d(dy, outputs[1], {options, 1, 1}).to_vector<float>(), std::vector<float>{0})
         << to_string(device);
   }
 }
@@ -189,19 +189,19 @@ TEST_P(PoolTest, WindowsFarBeyondTheImageCostNoMoreThanTheImage) {
   // made.
   const Tensor x = image({1, 2, 3, 4, 5, 7}, 2, 3, GetParam());
   for (const int64_t kernel : {int64_t{1} << 20, int64_t{1} << 30}) {
-    const PoolOptions average{.kernel = {kernel, kernel},
-                              .padding = {kernel / 2, kernel / 2},
-                              .layout = GetParam(),
-                              .count_include_pad = false};
+    const PoolAttributes average{.kernel = {kernel, kernel},
+                                 .padding = {kernel / 2, kernel / 2},
+                                 .layout = GetParam(),
+                                 .count_include_pad = false};
     // The stride is the kernel's: one window, which holds the whole image.
     const Tensor mean = avg_pool2d(x, average);
     ASSERT_EQ(mean.numel(), 1);
     EXPECT_FLOAT_EQ(mean.data<float>()[0], 22.0F / 6.0F);
-    const Tensor dx = avg_pool2d_grad(Tensor::full(mean.shape(), 12.0), {average, 2, 3});
+    const Tensor dx = vjp::avg_pool2d(Tensor::full(mean.shape(), 12.0), {average, 2, 3});
     EXPECT_EQ(dx.to_vector<float>(), std::vector<float>(6, 2.0F));
   }
   for (const std::array<int64_t, 2> kernel : {std::array<int64_t, 2>{1 << 20, 1 << 10}, {2, 1 << 29}}) {
-    const PoolOptions largest{
+    const PoolAttributes largest{
         .kernel = kernel, .padding = {kernel[0] / 2, kernel[1] / 2}, .layout = GetParam()};
     const std::vector<Tensor> outputs = call(builtin("max_pool2d"), {x}, largest);
     ASSERT_EQ(outputs[1].dtype(), DType::kInt32);
@@ -209,7 +209,7 @@ TEST_P(PoolTest, WindowsFarBeyondTheImageCostNoMoreThanTheImage) {
     const auto places = outputs[1].to_vector<int32_t>();
     const int64_t row = outputs[0].numel() > 1 ? 0 : kernel[0] / 2 + 1;  // of the 7 in the last window
     EXPECT_EQ(places.back(), row * kernel[1] + kernel[1] / 2 + 2);
-    const Tensor dx = max_pool2d_grad(Tensor::full(outputs[0].shape(), 1.0), outputs[1], {largest, 2, 3});
+    const Tensor dx = vjp::max_pool2d(Tensor::full(outputs[0].shape(), 1.0), outputs[1], {largest, 2, 3});
     EXPECT_EQ(dx.to_vector<float>().back(), 1.0F);
   }
 }
@@ -221,7 +221,7 @@ TEST_P(PoolTest, WideWindowsAgreeWithTheWindowOverAPaddedImage) {
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>((i * 7 + 3) % 11);
     const bool first = GetParam() == Layout::kNCHW;
     const Tensor x = Tensor::from_values(values, first ? Shape{2, 1, 4, 5} : Shape{2, 4, 5, 1});
-    const PoolOptions options{
+    const PoolAttributes options{
         .kernel = {3, kernel}, .stride = {1, 2}, .padding = {1, kernel / 2}, .layout = GetParam()};
     const std::vector<float> sums = avg_pool2d(x, options).to_vector<float>();
     const std::vector<Tensor> largest = call(builtin("max_pool2d"), {x}, options);
@@ -254,8 +254,8 @@ TEST(Pool, LayoutsAgreeWithAnyNumberOfChannels) {
       SampleMaker maker(static_cast<uint64_t>(channels), dtype);
       const Tensor x = maker.tensor({3, channels, 9, 21});
       const Tensor last = permute(x, {0, 2, 3, 1});
-      const PoolOptions options{.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
-      PoolOptions options_last = options;
+      const PoolAttributes options{.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
+      PoolAttributes options_last = options;
       options_last.layout = Layout::kNHWC;
       const auto same = [](const Tensor& a, const Tensor& b) {
         return a.spec() == b.spec() && std::memcmp(a.raw_data(), b.raw_data(), a.spec().bytes()) == 0;
@@ -267,28 +267,28 @@ TEST(Pool, LayoutsAgreeWithAnyNumberOfChannels) {
       EXPECT_TRUE(same(y[1], to_first(y_last[1])));
       const Tensor dy = maker.tensor(y[0].shape());
       EXPECT_TRUE(
-          same(max_pool2d_grad(dy, y[1], {options, 9, 21}),
-               to_first(max_pool2d_grad(permute(dy, {0, 2, 3, 1}), y_last[1], {options_last, 9, 21}))));
+          same(vjp::max_pool2d(dy, y[1], {options, 9, 21}),
+               to_first(vjp::max_pool2d(permute(dy, {0, 2, 3, 1}), y_last[1], {options_last, 9, 21}))));
       const auto near = [&](const Tensor& a, const Tensor& b) {
         const ReferenceTensor got = reference_of(a), want = reference_of(b);
         for (int64_t i = 0; i < a.numel(); ++i) ASSERT_NEAR(got[i], want[i], 4 * default_tolerance(dtype));
       };
-      near(global_avg_pool2d(last, Layout::kNHWC), global_avg_pool2d(x));
+      near(global_avg_pool2d(last, {.layout = Layout::kNHWC}), global_avg_pool2d(x));
       const Tensor means = maker.tensor({3, channels});
-      EXPECT_TRUE(same(to_first(global_avg_pool2d_grad(means, {Layout::kNHWC, 9, 21})),
-                       global_avg_pool2d_grad(means, {Layout::kNCHW, 9, 21})));
+      EXPECT_TRUE(same(to_first(vjp::global_avg_pool2d(means, {Layout::kNHWC, 9, 21})),
+                       vjp::global_avg_pool2d(means, {Layout::kNCHW, 9, 21})));
     }
   }
 }
 
 TEST(Pool, RefusesWindowsWhosePlacesHaveNoNumber) {
   const Tensor x = Tensor::zeros({1, 1, 4, 4});
-  const PoolOptions options{.kernel = {1 << 16, 1 << 15}, .padding = {1 << 15, 1 << 14}};
+  const PoolAttributes options{.kernel = {1 << 16, 1 << 15}, .padding = {1 << 15, 1 << 14}};
   EXPECT_EQ(message_of([&] { max_pool2d(x, options); }),
             "[max_pool2d] expected a window of at most 2147483647 elements but got 65536 x 32768");
   const Tensor dy = avg_pool2d(x, options);  // an average has no places
   EXPECT_EQ(message_of([&] {
-              max_pool2d_grad(dy, Tensor::zeros(dy.shape(), DType::kInt32), {options, 4, 4});
+              vjp::max_pool2d(dy, Tensor::zeros(dy.shape(), DType::kInt32), {options, 4, 4});
             }),
             "[max_pool2d_grad] expected a window of at most 2147483647 elements but got 65536 x 32768");
 }
@@ -296,24 +296,24 @@ TEST(Pool, RefusesWindowsWhosePlacesHaveNoNumber) {
 TEST(Pool, SaysWhatIsWrong) {
   const Tensor x = Tensor::zeros({1, 1, 4, 4});
   EXPECT_EQ(message_of([&] {
-              max_pool2d(x, {.kernel = {0, 2}});
+              max_pool2d(x, {0, 2});
             }),
             "[max_pool2d] expected a kernel of height >= 1 but got 0");
   EXPECT_EQ(message_of([&] {
-              avg_pool2d(x, {.kernel = {2, 2}, .stride = {1, -1}});
+              avg_pool2d(x, {2, 2}, {.stride = {1, -1}});
             }),
             "[avg_pool2d] expected a stride of width >= 1, or 0 for the kernel's, but got -1");
   EXPECT_EQ(message_of([&] {
-              max_pool2d(x, {.kernel = {3, 3}, .padding = {2, 0}});
+              max_pool2d(x, {3, 3}, {.padding = {2, 0}});
             }),
             "[max_pool2d] expected padding of height in [0, 1], half of the window, but got 2");
   EXPECT_EQ(message_of([&] {
-              avg_pool2d(x, {.kernel = {3, 3}, .padding_after = {-1, 2}});
+              avg_pool2d(x, {3, 3}, {.padding_after = {-1, 2}});
             }),
             "[avg_pool2d] expected padding of width in [0, 1], half of the window, but got 2");
   EXPECT_EQ(
       message_of([&] {
-        max_pool2d(x, {.kernel = {3, 3}, .padding = {2, 0}, .padding_after = {0, 1}, .dilation = {2, 3}});
+        max_pool2d(x, {3, 3}, {.padding = {2, 0}, .padding_after = {0, 1}, .dilation = {2, 3}});
       }),
       "[max_pool2d] expected width of at least 1 output but got extent 4 with kernel 3 (dilation 3) and "
       "padding 0 and 1");
@@ -326,13 +326,13 @@ TEST(Pool, SaysWhatIsWrong) {
             }),
             "[avg_pool2d] expected no dilation but got 1 x 2");
   EXPECT_EQ(message_of([&] {
-              avg_pool2d_grad(x, {{.dilation = {1, 2}}, 8, 8});
+              vjp::avg_pool2d(x, {{.dilation = {1, 2}}, 8, 8});
             }),
             "[avg_pool2d_grad] expected no dilation but got 1 x 2");
   EXPECT_EQ(message_of([&] { avg_pool2d(x, {.divisor = -1}); }),
             "[avg_pool2d] expected a divisor from 1 to 2^31 - 1, or 0 for none, but got -1");
   EXPECT_EQ(message_of([&] {
-              max_pool2d(x, {.kernel = {5, 5}});
+              max_pool2d(x, {5, 5});
             }),
             "[max_pool2d] expected height of at least 1 output but got extent 4 with kernel 5 and padding 0");
   EXPECT_EQ(message_of([&] {

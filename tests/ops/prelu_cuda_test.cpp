@@ -83,8 +83,8 @@ bool same_bytes(const Tensor& first, const Tensor& second) {
 
 void check(const Case& one, int64_t offset) {
   const Tensor x = on_gpu(one.x, offset), alpha = on_gpu(one.alpha, offset), dy = on_gpu(one.dy, offset);
-  const Tensor y = prelu(x, alpha, one.layout), only_dx = prelu_grad_x(x, alpha, dy, one.layout);
-  const PReluGrads grads = prelu_grad(x, alpha, dy, one.layout);
+  const Tensor y = prelu(x, alpha, {.layout = one.layout}), only_dx = vjp::prelu_x(dy, x, alpha, one.layout);
+  const PReluGrads grads = vjp::prelu(dy, x, alpha, one.layout);
   expect_elements(y, one.y, "y");
   expect_elements(only_dx, one.dx, "dx alone");
   expect_elements(grads.dx, one.dx, "dx");
@@ -96,7 +96,7 @@ void check(const Case& one, int64_t offset) {
         default_tolerance(grads.dalpha.dtype()) * std::abs(one.dalpha[c]) + 1e-5 * one.magnitudes[c] + 1e-12;
     ASSERT_LE(std::abs(dalpha[c] - one.dalpha[c]), tolerance) << "dalpha of channel " << c;
   }
-  const PReluGrads again = prelu_grad(x, alpha, dy, one.layout);
+  const PReluGrads again = vjp::prelu(dy, x, alpha, one.layout);
   ASSERT_TRUE(same_bytes(again.dalpha, grads.dalpha)) << "dalpha differs from run to run";
   ASSERT_TRUE(same_bytes(again.dx, grads.dx));
 }
@@ -200,7 +200,7 @@ TEST_F(PReluCuda, APlanesNeighboursDoNotSpoilIt) {
   host.data<float>()[3 * 1023 - 1] = std::numeric_limits<float>::quiet_NaN();
   const Tensor x = on_gpu(host), alpha = on_gpu(Tensor::full({6}, 0.25)),
                dy = on_gpu(Tensor::full({1, 6, 31, 33}, 1.0));
-  const std::vector<float> sums = prelu_grad(x, alpha, dy).dalpha.to(Device::cpu()).to_vector<float>();
+  const std::vector<float> sums = vjp::prelu(dy, x, alpha).dalpha.to(Device::cpu()).to_vector<float>();
   for (size_t c = 0; c < sums.size(); ++c) {
     if (c == 2) {
       EXPECT_TRUE(std::isnan(sums[c]));
@@ -260,7 +260,7 @@ TEST_F(PReluCuda, EveryWalkIsExactForSmallIntegers) {
     const Tensor host_x = integers(maker, shape, dtype), host_dy = integers(maker, shape, dtype),
                  host_alpha = integers(maker, channels, slopes);
     // Sums beyond float16's integers are rounded: the same on the CPU, from an exact sum.
-    const PReluGrads expected = prelu_grad(host_x, host_alpha, host_dy, layout);
+    const PReluGrads expected = vjp::prelu(host_dy, host_x, host_alpha, layout);
     const Guarded x(host_x, offset), dy(host_dy, offset), alpha(host_alpha, offset);
     int walk = 0;
     for (const char* name : {"elements", "runs", "planes"}) {
@@ -269,7 +269,7 @@ TEST_F(PReluCuda, EveryWalkIsExactForSmallIntegers) {
       const ForcedKernel forced("prelu_grad", name);
       int64_t& taken = runs[walk++];
       try {
-        const PReluGrads grads = prelu_grad(x.tensor, alpha.tensor, dy.tensor, layout);
+        const PReluGrads grads = vjp::prelu(dy.tensor, x.tensor, alpha.tensor, layout);
         ++taken;
         ASSERT_TRUE(same_bytes(cast(grads.dx, DType::kFloat64), cast(expected.dx, DType::kFloat64)));
         ASSERT_TRUE(same_bytes(cast(grads.dalpha, DType::kFloat64), cast(expected.dalpha, DType::kFloat64)));
@@ -303,7 +303,7 @@ TEST_F(PReluCuda, NoWalkTakesInWhatIsNotItsChannels) {
     for (const char* name : {"elements", "runs", "planes"}) {
       const ForcedKernel forced("prelu_grad", name);
       try {
-        const std::vector<float> sums = prelu_grad(x, alpha, dy).dalpha.to(Device::cpu()).to_vector<float>();
+        const std::vector<float> sums = vjp::prelu(dy, x, alpha).dalpha.to(Device::cpu()).to_vector<float>();
         for (int64_t c = 0; c < shape[1]; ++c) {
           if (c == 2) {
             EXPECT_TRUE(std::isnan(sums[2])) << fmt::format("{} {}", shape, name);
@@ -332,7 +332,7 @@ TEST_F(PReluCuda, KeepsHardValues) {
   EXPECT_EQ(y[4], 0.0F);
   EXPECT_EQ(y[5], 1e-45F);
   EXPECT_EQ(y[7], 3e38F);
-  const PReluGrads grads = prelu_grad(x, alpha, dy);
+  const PReluGrads grads = vjp::prelu(dy, x, alpha);
   EXPECT_EQ(grads.dx.to(Device::cpu()).to_vector<float>(), (std::vector<float>{1, 2, 1, 1, 1, 2, 1, 2}));
   EXPECT_TRUE(std::isnan(grads.dalpha.to(Device::cpu()).to_vector<float>()[0]));
 }
@@ -343,7 +343,7 @@ TEST_F(PReluCuda, OneBadChannelDoesNotSpoilOthers) {
   host.data<float>()[2 * 49 + 48] = std::numeric_limits<float>::quiet_NaN();
   const Tensor x = on_gpu(host), alpha = on_gpu(Tensor::full({6}, 0.25)),
                dy = on_gpu(Tensor::full({4, 6, 7, 7}, 1.0));
-  const std::vector<float> sums = prelu_grad(x, alpha, dy).dalpha.to(Device::cpu()).to_vector<float>();
+  const std::vector<float> sums = vjp::prelu(dy, x, alpha).dalpha.to(Device::cpu()).to_vector<float>();
   for (size_t c = 0; c < sums.size(); ++c) {
     if (c == 2) {
       EXPECT_TRUE(std::isnan(sums[c]));
@@ -362,11 +362,12 @@ TEST_F(PReluCuda, AgreesWithTheCpuBitForBitWithFloat32SlopesBesideHalves) {
         SampleMaker maker(23, dtype);
         const Case one(maker, shape, layout, false, true);
         const Tensor x = on_gpu(one.x), alpha = on_gpu(one.alpha), dy = on_gpu(one.dy);
-        EXPECT_TRUE(same_bytes(prelu(x, alpha, layout), prelu(one.x, one.alpha, layout)));
         EXPECT_TRUE(
-            same_bytes(prelu_grad_x(x, alpha, dy, layout), prelu_grad_x(one.x, one.alpha, one.dy, layout)));
+            same_bytes(prelu(x, alpha, {.layout = layout}), prelu(one.x, one.alpha, {.layout = layout})));
         EXPECT_TRUE(
-            same_bytes(prelu_grad(x, alpha, dy, layout).dx, prelu_grad_x(one.x, one.alpha, one.dy, layout)));
+            same_bytes(vjp::prelu_x(dy, x, alpha, layout), vjp::prelu_x(one.dy, one.x, one.alpha, layout)));
+        EXPECT_TRUE(
+            same_bytes(vjp::prelu(dy, x, alpha, layout).dx, vjp::prelu_x(one.dy, one.x, one.alpha, layout)));
       }
     }
   }
@@ -378,7 +379,7 @@ TEST_F(PReluCuda, SumsBeyondFloat16GoIntoFloat32Slopes) {
     const Shape shape = layout == Layout::kNCHW ? Shape{16, 8, 64, 64} : Shape{16, 64, 64, 8};
     const Tensor x = Tensor::full(shape, -1.0, DType::kFloat16, Device::cuda());
     const Tensor alpha = Tensor::full({8}, 0.25, DType::kFloat32, Device::cuda());
-    const Tensor dalpha = prelu_grad(x, alpha, x, layout).dalpha;
+    const Tensor dalpha = vjp::prelu(x, x, alpha, layout).dalpha;
     EXPECT_EQ(dalpha.dtype(), DType::kFloat32);
     for (const double sum : doubles(dalpha)) EXPECT_EQ(sum, 65536.0) << to_string(layout);
   }
@@ -388,7 +389,7 @@ TEST_F(PReluCuda, SumsManyHalvesInFloat32) {
   // A sum of float16 terms in float16 would stop at 2048.
   const Tensor x = on_gpu(cast(Tensor::full({40000, 8}, -1.0), DType::kFloat16));
   const Tensor alpha = on_gpu(cast(Tensor::full({8}, 0.25), DType::kFloat16));
-  const Tensor dalpha = prelu_grad(x, alpha, x).dalpha;
+  const Tensor dalpha = vjp::prelu(x, x, alpha).dalpha;
   for (const double sum : doubles(dalpha)) EXPECT_EQ(sum, 40000.0);
 }
 

@@ -21,7 +21,8 @@ TEST(PRelu, TakesChannelsFromTheRightAxis) {
   const Tensor two = Tensor::from_values<float>({2, 3}, Shape{2}),
                three = Tensor::from_values<float>({4, 5, 6}, Shape{3});
   EXPECT_EQ(prelu(x, two).to_vector<float>(), (std::vector<float>{-2, -2, -2, -3, -3, -3}));
-  EXPECT_EQ(prelu(x, three, Layout::kNHWC).to_vector<float>(), (std::vector<float>{-4, -5, -6, -4, -5, -6}));
+  EXPECT_EQ(prelu(x, three, {.layout = Layout::kNHWC}).to_vector<float>(),
+            (std::vector<float>{-4, -5, -6, -4, -5, -6}));
   EXPECT_EQ(prelu(Tensor::from_values<float>({-1, -1}, Shape{2}), two).to_vector<float>(),
             (std::vector<float>{-2, -3}));
   EXPECT_EQ(message_of([&] { prelu(x, three); }), "[prelu] expected alpha of 1 or 2 elements but got 3");
@@ -35,7 +36,7 @@ TEST(PRelu, GradientAtZeroAndNan) {
   const Tensor alpha = Tensor::from_values<float>({0.5}, Shape{1}),
                dy = Tensor::from_values<float>({1, 1, 1, 1}, Shape{4});
   EXPECT_TRUE(std::isnan(prelu(x, alpha).data<float>()[1]));
-  const PReluGrads grads = prelu_grad(x, alpha, dy);
+  const PReluGrads grads = vjp::prelu(dy, x, alpha);
   EXPECT_EQ(grads.dx.to_vector<float>(), (std::vector<float>{0.5, 0.5, 1, 0.5}));
 }
 
@@ -62,11 +63,11 @@ TEST(PRelu, TakesFloat32SlopesBesideHalvesAsTheyAre) {
     std::vector<float> sums(3);
     for (size_t i = 0; i < values.size(); ++i) sums[i % 3] += values[i] < 0 ? 8192 * values[i] : 0;
     const Tensor dy = Tensor::full({20, 3}, 8192.0, dtype);
-    const PReluGrads grads = prelu_grad(x, alpha, dy);
+    const PReluGrads grads = vjp::prelu(dy, x, alpha);
     EXPECT_EQ(grads.dx.dtype(), dtype);
     EXPECT_LT(sums[0], -65504.0F);
     EXPECT_EQ(grads.dalpha.to_vector<float>(), sums) << "beyond float16";
-    EXPECT_EQ(cast(prelu_grad_x(x, alpha, dy), DType::kFloat32).to_vector<float>(),
+    EXPECT_EQ(cast(vjp::prelu_x(dy, x, alpha), DType::kFloat32).to_vector<float>(),
               cast(grads.dx, DType::kFloat32).to_vector<float>());
   }
 }
@@ -86,7 +87,7 @@ TEST(PRelu, SumsManyElementsExactlyEnoughOnAnyNumberOfThreads) {
   std::vector<float> sums;
   for (int count : {1, 2}) {
     set_num_threads(count);
-    sums.push_back(prelu_grad(x, alpha, dy).dalpha.data<float>()[0]);
+    sums.push_back(vjp::prelu(dy, x, alpha).dalpha.data<float>()[0]);
   }
   set_num_threads(threads);
   EXPECT_EQ(sums[0], sums[1]);
@@ -120,9 +121,9 @@ TEST(Dropout, DoesNotDependOnTheNumberOfThreads) {
   const int threads = num_threads();
   const Tensor x = Tensor::full({100003}, 1.0), key = Tensor::from_values<int64_t>({-5, 17}, Shape{2});
   set_num_threads(1);
-  const std::vector<float> one = dropout_with_key(x, key, 0.5).to_vector<float>();
+  const std::vector<float> one = update::dropout_with_key(x, key, 0.5).to_vector<float>();
   set_num_threads(2);
-  EXPECT_EQ(dropout_with_key(x, key, 0.5).to_vector<float>(), one);
+  EXPECT_EQ(update::dropout_with_key(x, key, 0.5).to_vector<float>(), one);
   set_num_threads(threads);
   for (int64_t i = 0; i < x.numel(); ++i) {
     const PhiloxBlock block = philox(static_cast<uint64_t>(int64_t{-5}), 17 + static_cast<uint64_t>(i) / 4);
@@ -134,8 +135,9 @@ TEST(Dropout, SaysWhatIsWrong) {
   const Tensor x = Tensor::full({5}, 3.0);
   EXPECT_EQ(message_of([&] { dropout(x, 1.0); }), "[dropout] expected p in [0, 1) but got 1");
   EXPECT_EQ(message_of([&] { dropout(x, std::nan("")); }), "[dropout] expected p in [0, 1) but got nan");
-  EXPECT_EQ(message_of([&] { dropout_with_key(x, Tensor::from_values<int64_t>({1}, Shape{1}), 0.5); }),
-            "[dropout] expected key of shape (2,) but got (1,)");
+  EXPECT_EQ(
+      message_of([&] { update::dropout_with_key(x, Tensor::from_values<int64_t>({1}, Shape{1}), 0.5); }),
+      "[dropout] expected key of shape (2,) but got (1,)");
 }
 
 }  // namespace

@@ -103,8 +103,8 @@ void check(const std::array<int64_t, 4>& shape, bool both, bool with_nan, std::m
   if constexpr (kIsFloat) {
     const std::vector<T> dy = draw_values<T>(static_cast<int64_t>(expected.sum.size()), false, random);
     const Tensor dy_tensor = Tensor::from_values(dy, max(x, axes.axes).shape());
-    expect_gradient(max_grad(x, dy_tensor, axes), dy, expected.most_at);
-    expect_gradient(min_grad(x, dy_tensor, axes), dy, expected.least_at);
+    expect_gradient(vjp::max(dy_tensor, x, axes), dy, expected.most_at);
+    expect_gradient(vjp::min(dy_tensor, x, axes), dy, expected.least_at);
   }
 }
 
@@ -175,7 +175,7 @@ TEST(ReduceShapes, WorstValuesArePlacesToo) {
       const Tensor lowest = Tensor::full({2, length, columns}, -kInf);
       const Tensor dy = Tensor::full({2, columns}, 1.0);
       for (int64_t place : argmax(lowest, 1).to_vector<int64_t>()) ASSERT_EQ(place, 0);
-      ASSERT_EQ(sum(max_grad(lowest, dy, {{1}, false})).item(), static_cast<double>(2 * columns));
+      ASSERT_EQ(sum(vjp::max(dy, lowest, {{1}, false})).item(), static_cast<double>(2 * columns));
       ASSERT_EQ(max(lowest, {1}).to_vector<float>()[0], -kInf);
     }
   }

@@ -98,7 +98,7 @@ TEST(Reduce, EmptyTensors) {
   EXPECT_EQ(sum(zeros({2, 0}), {1}).to_vector<float>(), (std::vector<float>{0, 0}));
   EXPECT_TRUE(std::isnan(mean(zeros({0})).item()));
   EXPECT_EQ(max(zeros({0, 3}), {1}).shape(), (Shape{0}));
-  EXPECT_EQ(sum(zeros({0, 3}), {1}, true).shape(), (Shape{0, 1}));
+  EXPECT_EQ(sum(zeros({0, 3}), {1}, {.keep_dims = true}).shape(), (Shape{0, 1}));
   EXPECT_EQ(sum(Tensor::scalar(3.0F)).item(), 3);
   const Tensor x = zeros({2, 0}).set_requires_grad(true);
   backward(sum(mean(x, {1})));
@@ -151,7 +151,7 @@ TEST(Reduce, DoesNotDependOnThreads) {
 TEST(Argmax, FirstOfEqualsAndNaN) {
   EXPECT_EQ(argmax(row<float>({1, 3, 3, 2}), 0).item(), 1);
   EXPECT_EQ(argmax(row<float>({1, kNaN, kInf, kNaN}), 0).item(), 1);
-  EXPECT_EQ(argmax(row<uint8_t>({1, 9}), -1, true).shape(), (Shape{1}));
+  EXPECT_EQ(argmax(row<uint8_t>({1, 9}), -1, {.keep_dims = true}).shape(), (Shape{1}));
   EXPECT_EQ(argmax(zeros({0, 3}), 1).shape(), (Shape{0}));
   EXPECT_EQ(message_of([] {
               argmax(zeros({3, 0}), 1);
@@ -170,7 +170,7 @@ TEST(TopK, OrderOfEqualsAndNaN) {
               topk(zeros({2, 3}), 4);
             }),
             "[topk] expected k from 0 to 3, the extent of axis 1, but got 4");
-  EXPECT_EQ(message_of([] { topk_grad(row<int64_t>({3}), row<float>({1}), 3, 0); }),
+  EXPECT_EQ(message_of([] { vjp::topk(row<float>({1}), row<int64_t>({3}), 3, 0); }),
             "[topk_grad] expected indices from 0 to 2 but got 3");
 }
 

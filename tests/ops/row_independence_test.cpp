@@ -50,9 +50,9 @@ std::vector<RowOp> row_ops() {
   return {
       {"softmax", [](const auto& x, const auto&) { return std::vector{softmax(x, 1)}; }},
       {"log_softmax", [](const auto& x, const auto&) { return std::vector{log_softmax(x, 1)}; }},
-      {"softmax_grad", [](const auto& x, const auto& y) { return std::vector{softmax_grad(y, x, 1)}; }},
+      {"softmax_grad", [](const auto& x, const auto& y) { return std::vector{vjp::softmax(x, y, 1)}; }},
       {"log_softmax_grad",
-       [](const auto& x, const auto& y) { return std::vector{log_softmax_grad(x, y, 1)}; }},
+       [](const auto& x, const auto& y) { return std::vector{vjp::log_softmax(y, x, 1)}; }},
       {"cross_entropy",
        [=](const auto& x, const auto&) { return std::vector{cross_entropy(x, targets(x), each)}; }},
       {"cross_entropy, smooth",
@@ -61,11 +61,11 @@ std::vector<RowOp> row_ops() {
        [=](const auto& x, const auto& y) { return std::vector{cross_entropy(x, y, each)}; }},
       {"cross_entropy_grad",
        [=](const auto& x, const auto&) {
-         return all(cross_entropy_grad(x, targets(x), wide(x), wide(x), smooth));
+         return all(vjp::cross_entropy(wide(x), x, targets(x), wide(x), smooth));
        }},
       {"cross_entropy_grad of probabilities",
        [=](const auto& x, const auto& y) {
-         return all(cross_entropy_grad(x, y, wide(x), wide(x), each, true));
+         return all(vjp::cross_entropy(wide(x), x, y, wide(x), each, true));
        }},
       {"l2_normalize", [](const auto& x, const auto&) { return std::vector{l2_normalize(x, 1)}; }},
       {"sum", [](const auto& x, const auto&) { return std::vector{sum(x, {1})}; }},

@@ -73,9 +73,9 @@ class RowsOnCuda : public GpuTest {
     expect_near(softmax(x_there), softmax(x), slack, "softmax");
     expect_near(log_softmax(x_there), log_softmax(x), slack, "log_softmax");
     const Tensor y = softmax(x);
-    expect_near(softmax_grad(on_gpu(y, offset), dy_there), softmax_grad(y, dy), slack, "softmax_grad");
+    expect_near(vjp::softmax(dy_there, on_gpu(y, offset)), vjp::softmax(dy, y), slack, "softmax_grad");
     const Tensor log_y = log_softmax(x);
-    expect_near(log_softmax_grad(on_gpu(log_y, offset), dy_there), log_softmax_grad(log_y, dy), slack,
+    expect_near(vjp::log_softmax(dy_there, on_gpu(log_y, offset)), vjp::log_softmax(dy, log_y), slack,
                 "log_softmax_grad");
     expect_near(l2_normalize(x_there), l2_normalize(x), slack, "l2_normalize");
   }
@@ -126,7 +126,7 @@ TEST_F(RowsOnCuda, MapsOfRowsAgreeWithTheCpu) {
 TEST_F(RowsOnCuda, TensorsThatBeginDifferentlyAgreeWithTheCpu) {
   const NoGrad no_grad;
   const Tensor y = draw({21, 333}, DType::kFloat32), dy = draw({21, 333}, DType::kFloat32);
-  expect_near(softmax_grad(on_gpu(y, 1), on_gpu(dy, 2)), softmax_grad(y, dy), 2e-5, "softmax_grad");
+  expect_near(vjp::softmax(on_gpu(dy, 2), on_gpu(y, 1)), vjp::softmax(dy, y), 2e-5, "softmax_grad");
 }
 
 TEST_F(RowsOnCuda, LossesAgreeWithTheCpu) {
@@ -171,7 +171,7 @@ TEST_F(RowsOnCuda, ReductionsAndPlacesAgreeWithTheCpu) {
         expect_near(min(there, {-1}), min(x, {-1}), 0, "min");
         EXPECT_EQ(argmax(there, 1).to(Device::cpu()).to_vector<int64_t>(), argmax(x, 1).to_vector<int64_t>());
         const Tensor dy = draw({515}, dtype);
-        expect_near(max_grad(there, dy.to(Device::cuda()), {.axes = {1}}), max_grad(x, dy, {.axes = {1}}), 0,
+        expect_near(vjp::max(dy.to(Device::cuda()), there, {.axes = {1}}), vjp::max(dy, x, {.axes = {1}}), 0,
                     "max_grad");
       }
     }
@@ -200,8 +200,8 @@ TEST_F(RowsOnCuda, RanksAreCountedAsOnTheCpu) {
     const Tensor x = draw({64, columns}, DType::kFloat16), labels = draw_labels(64, columns);
     const Tensor counts = Tensor::from_values(std::vector<int64_t>(6, 0), Shape{6});
     const Tensor there = counts.to(Device::cuda());
-    count_ranks_(counts, x, labels);
-    count_ranks_(there, on_gpu(x, 3), labels.to(Device::cuda()));
+    update::count_ranks_(counts, x, labels);
+    update::count_ranks_(there, on_gpu(x, 3), labels.to(Device::cuda()));
     EXPECT_EQ(there.to(Device::cpu()).to_vector<int64_t>(), counts.to_vector<int64_t>());
   }
 }
@@ -220,8 +220,8 @@ TEST_F(RowsOnCuda, RanksAmongInfinitiesAndNansAreThoseOfTheCpu) {
         Tensor::from_values(std::vector<int64_t>(static_cast<size_t>(columns), 0), Shape{columns});
     for (const int64_t offset : {0, 1, 3}) {
       const Tensor wanted = counts.clone(), there = counts.to(Device::cuda());
-      count_ranks_(wanted, x, labels);
-      count_ranks_(there, on_gpu(x, offset), labels.to(Device::cuda()));
+      update::count_ranks_(wanted, x, labels);
+      update::count_ranks_(there, on_gpu(x, offset), labels.to(Device::cuda()));
       EXPECT_EQ(there.to(Device::cpu()).to_vector<int64_t>(), wanted.to_vector<int64_t>()) << columns;
     }
   }
@@ -253,7 +253,7 @@ TEST_F(RowsOnCuda, BroadcastsOfOddShapesAgreeWithTheCpu) {
         expect_near(less(a_there, b_there), less(a, b), 0, "less");
         const Tensor dy = draw(broadcast_shapes(a_shape, b_shape, "test"), dtype);
         if (a_shape == b_shape) {
-          expect_near(maximum_grad(a_there, b_there, on_gpu(dy, offset)), maximum_grad(a, b, dy), 0,
+          expect_near(vjp::maximum(on_gpu(dy, offset), a_there, b_there), vjp::maximum(dy, a, b), 0,
                       "maximum_grad");
         }
         expect_near(broadcast_to(a_there, dy.shape()), broadcast_to(a, dy.shape()), 0, "broadcast_to");
@@ -286,10 +286,11 @@ TEST_F(RowsOnCuda, OddRowsMoveAsOnTheCpu) {
       if (round % 2 == 0) padding[2] = {0, 0};
       if (round % 5 == 0) padding[2] = {x.shape()[2] - 1, 0};
       for (const PadMode mode : {PadMode::kConstant, PadMode::kReflect, PadMode::kReplicate}) {
-        expect_near(pad(x_there, padding, mode, 1.5), pad(x, padding, mode, 1.5), 0, "pad");
+        expect_near(pad(x_there, padding, {.mode = mode, .value = 1.5}),
+                    pad(x, padding, {.mode = mode, .value = 1.5}), 0, "pad");
       }
       const Tensor dy = draw(pad(x, padding).shape(), dtype);
-      expect_near(pad_grad(on_gpu(dy, offset), padding), pad_grad(dy, padding), 0, "pad_grad");
+      expect_near(vjp::pad(on_gpu(dy, offset), padding), vjp::pad(dy, padding), 0, "pad_grad");
     }
   }
 }

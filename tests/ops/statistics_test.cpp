@@ -122,12 +122,12 @@ TEST_P(Statistics, StandardDeviation) {
 }
 
 TEST_P(Statistics, Norm) {
-  expect_rows([](const Tensor& x, auto axes, bool keep) { return norm(x, axes, keep); },
+  expect_rows([](const Tensor& x, auto axes, bool keep) { return norm(x, axes, {.keep_dims = keep}); },
               [](const Doubles& row) { return std::sqrt(squares_from(row, 0.0)); }, 1);
 }
 
 TEST_P(Statistics, LogSumExp) {
-  expect_rows([](const Tensor& x, auto axes, bool keep) { return logsumexp(x, axes, keep); },
+  expect_rows([](const Tensor& x, auto axes, bool keep) { return logsumexp(x, axes, {.keep_dims = keep}); },
               [](const Doubles& row) {
                 double sum = 0;
                 for (const double value : row) sum += std::exp(value);
@@ -157,8 +157,8 @@ TEST_P(Statistics, WhatIsNotFinite) {
 TEST_P(Statistics, AllAndAny) {
   const Tensor x = tensor({0, 1, kNan, 2, 0, 0}, {3, 2});
   EXPECT_EQ(flags(all(x, {1})), (Flags{false, true, false}));
-  EXPECT_EQ(flags(any(x, {1}, true)), (Flags{true, true, false}));
-  EXPECT_EQ(any(x, {1}, true).shape(), (Shape{3, 1}));
+  EXPECT_EQ(flags(any(x, {1}, {.keep_dims = true})), (Flags{true, true, false}));
+  EXPECT_EQ(any(x, {1}, {.keep_dims = true}).shape(), (Shape{3, 1}));
   EXPECT_EQ(flags(all(x)), Flags{false});
   EXPECT_EQ(flags(all(tensor({}, {0}))), Flags{true});
   EXPECT_EQ(flags(any(tensor({}, {0}))), Flags{false});
@@ -179,7 +179,7 @@ TEST_P(Statistics, ComparisonsOfNan) {
 TEST_P(Statistics, SmallestElements) {
   const Tensor x = tensor({3, 1, 1, 2, kNan, 0}, {2, 3});
   EXPECT_EQ(argmin(x, 1).to_vector<int64_t>(), (std::vector<int64_t>{1, 1}));
-  EXPECT_EQ(argmin(x, 0, true).shape(), (Shape{1, 3}));
+  EXPECT_EQ(argmin(x, 0, {.keep_dims = true}).shape(), (Shape{1, 3}));
   EXPECT_EQ(argmin(x).to_vector<int64_t>(), std::vector<int64_t>{4});
 }
 
@@ -263,7 +263,7 @@ TEST(StatisticsTest, Gradients) {
   expect([](const Tensor& t) { return var(t, {1}); });
   expect([](const Tensor& t) { return std(t, {0}, {.unbiased = false}); });
   expect([](const Tensor& t) { return norm(t, {1}); });
-  expect([](const Tensor& t) { return logsumexp(t, {1}, true); });
+  expect([](const Tensor& t) { return logsumexp(t, {1}, {.keep_dims = true}); });
   expect([](const Tensor& t) { return stack(chunk(t, 2), 1); });
   expect([](const Tensor& t) { return split(t, {1, 2, 2}, 1)[1]; });
   expect([](const Tensor& t) { return masked_fill(t, greater(t, Tensor::scalar(0.0)), 3.0); });

@@ -25,22 +25,24 @@ struct Update {
 /// Every rule, with little and with all that its options add.
 std::vector<Update> updates() {
   return {
-      {"sgd_step", SgdOptions{}, {false}},
-      {"sgd_step", SgdOptions{.momentum = 0.9, .dampening = 0.3, .weight_decay = 0.05}, {true}},
+      {"sgd_step", update::SGDStep{}, {false}},
+      {"sgd_step", update::SGDStep{.momentum = 0.9, .dampening = 0.3, .weight_decay = 0.05}, {true}},
       {"sgd_step",
-       SgdOptions{.momentum = 0.9, .weight_decay = 0.05, .nesterov = true, .maximize = true},
+       update::SGDStep{.momentum = 0.9, .weight_decay = 0.05, .nesterov = true, .maximize = true},
        {true}},
-      {"adamw_step", AdamWOptions{}, {true, true, false}},
-      {"adamw_step", AdamWOptions{.decoupled = false, .amsgrad = true, .maximize = true}, {true, true, true}},
-      {"rmsprop_step", RmsPropOptions{}, {true, false, false}},
-      {"rmsprop_step", RmsPropOptions{.momentum = 0.9, .weight_decay = 0.05}, {true, false, true}},
-      {"rmsprop_step",
-       RmsPropOptions{.momentum = 0.9, .weight_decay = 0.05, .centered = true, .maximize = true},
+      {"adamw_step", update::AdamWStep{}, {true, true, false}},
+      {"adamw_step",
+       update::AdamWStep{.decoupled = false, .amsgrad = true, .maximize = true},
        {true, true, true}},
-      {"lars_step", LarsOptions{.weight_decay = 0.05, .adapts = false}, {true}},
-      {"lars_step", LarsOptions{.weight_decay = 0.05, .nesterov = true}, {true}, true},
-      {"lamb_step", LambOptions{.weight_decay = 0.05, .adapts = false}, {true, true}},
-      {"lamb_step", LambOptions{.weight_decay = 0.05}, {true, true}, true},
+      {"rmsprop_step", update::RMSpropStep{}, {true, false, false}},
+      {"rmsprop_step", update::RMSpropStep{.momentum = 0.9, .weight_decay = 0.05}, {true, false, true}},
+      {"rmsprop_step",
+       update::RMSpropStep{.momentum = 0.9, .weight_decay = 0.05, .centered = true, .maximize = true},
+       {true, true, true}},
+      {"lars_step", update::LARSStep{.weight_decay = 0.05, .adapts = false}, {true}},
+      {"lars_step", update::LARSStep{.weight_decay = 0.05, .nesterov = true}, {true}, true},
+      {"lamb_step", update::LAMBStep{.weight_decay = 0.05, .adapts = false}, {true, true}},
+      {"lamb_step", update::LAMBStep{.weight_decay = 0.05}, {true, true}, true},
   };
 }
 

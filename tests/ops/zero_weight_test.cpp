@@ -83,12 +83,12 @@ TEST_P(ZeroWeight, ProductsLeaveOut) {
     const Tensor x = vector(repeated(a, times)), y = vector(repeated(b, times));
     const Tensor slope = vector(repeated(dy, times));
     expect(mul_no_nan(x, y), repeated({0, 0, 0, 0, kInfinity, 0, kInfinity, 0, kNan, 12}, times));
-    expect(mul_no_nan_grad(x, y, slope), repeated(da, times));
-    expect(mul_no_nan_grad(y, x, slope), repeated(db, times));
+    expect(vjp::mul_no_nan(slope, x, y), repeated(da, times));
+    expect(vjp::mul_no_nan(slope, y, x), repeated(db, times));
   }
   expect(mul_no_nan(vector({kInfinity, 1, kNan}), tensor({0}, {})), {0, 0, 0});
   // A slope that is not finite goes nowhere through a factor of 0.
-  expect(mul_no_nan_grad(vector({7, 7}), vector({0, 0}), vector({kInfinity, kNan})), {0, 0});
+  expect(vjp::mul_no_nan(vector({kInfinity, kNan}), vector({7, 7}), vector({0, 0})), {0, 0});
 }
 
 /// Cross-entropy of one row of three classes.
@@ -184,7 +184,7 @@ TEST_P(ZeroWeight, CrossEntropyLeavesOut) {
         expect(forward[0], Doubles(count, loss_case.loss));
         const Tensor dloss = wide(Doubles(count, loss_case.dloss), {rows});
         const CrossEntropyGrad grad =
-            cross_entropy_grad(logits, target, forward[1], dloss, options, !has_indices);
+            vjp::cross_entropy(dloss, logits, target, forward[1], options, !has_indices);
         expect(grad.logits, padded(loss_case.dlogits, 0));
         if (!has_indices) expect(grad.target, padded(loss_case.dtarget, 0));
         if (HasFailure()) return;
@@ -214,10 +214,10 @@ TEST_P(ZeroWeight, DropoutLeavesOut) {
   const Tensor key = Tensor::from_values<int64_t>({5, 0}, {2}).to(GetParam().device);
   const Tensor ones = tensor(Doubles(kCount, 1), {kCount});
   Doubles expected =
-      cast(dropout_with_key(ones, key, 0.5).to(Device::cpu()), DType::kFloat64).to_vector<double>();
+      cast(update::dropout_with_key(ones, key, 0.5).to(Device::cpu()), DType::kFloat64).to_vector<double>();
   for (double& value : expected) value = value == 0 ? 0 : kInfinity;
   EXPECT_GT(std::count(expected.begin(), expected.end(), 0.0), 400);
-  expect(dropout_with_key(tensor(Doubles(kCount, kInfinity), {kCount}), key, 0.5), expected);
+  expect(update::dropout_with_key(tensor(Doubles(kCount, kInfinity), {kCount}), key, 0.5), expected);
 }
 
 TEST_P(ZeroWeight, RunningStatisticsLeaveOut) {
@@ -235,7 +235,7 @@ TEST_P(ZeroWeight, NoWeightDecayNoProductWithTheParameter) {
   if (is_half(GetParam().dtype)) GTEST_SKIP() << "parameters are float32";
   const Tensor parameter = vector({kInfinity, 1}), gradient = vector({1, 1});
   const Tensor rate = Tensor::scalar(0.5, GetParam().device);
-  sgd_step(std::vector<UpdateSlot>{{.parameter = parameter, .gradient = gradient}}, rate, {});
+  update::sgd_step(std::vector<UpdateSlot>{{.parameter = parameter, .gradient = gradient}}, rate, {});
   expect(parameter, {kInfinity, 0.5});
 }
 

@@ -71,7 +71,7 @@ TEST(ChannelsLast, TurnsWhatIsBetweenEntryAndExit) {
   const Tensor w = parameter({4, 3, 3, 3}), v = parameter({4, 4, 1, 1}), bias = parameter({4, 1, 1});
   const auto graph = expect_same({2, 3, 6, 5}, {{"w", w}, {"v", v}, {"bias", bias}}, [&](const auto& x) {
     const Tensor y = relu(add(conv2d(x[0], w, {}, {.padding = {1, 1}}), bias));
-    return std::vector{flatten(add(conv2d(y, v), y))};
+    return std::vector{flatten(add(conv2d(y, v), y), 1)};
   });
   EXPECT_EQ(graph->to_string(),
             R"(input %x0: f32(2,3,6,5)
@@ -103,8 +103,8 @@ TEST(ChannelsLast, TurnsToChannelsFirstToo) {
   const auto graph = expect_same(
       {2, 6, 5, 3}, {{"w", w}},
       [&](const auto& x) {
-        return std::vector{
-            global_avg_pool2d(relu(conv2d(x[0], w, {}, {.layout = Layout::kNHWC})), Layout::kNHWC)};
+        return std::vector{global_avg_pool2d(relu(conv2d(x[0], w, {}, {.layout = Layout::kNHWC})),
+                                             {.layout = Layout::kNHWC})};
       },
       Layout::kNCHW);
   EXPECT_EQ(count(*graph, Role::kPermutation), 2u) << graph->to_string();  // x and w
@@ -122,11 +122,11 @@ TEST(ChannelsLast, CarriesOnThroughOpsThatNameAxes) {
   const Tensor w = parameter({4, 3, 1, 1}), slopes = parameter({4});
   const auto graph = expect_same({2, 3, 4, 6}, {{"w", w}, {"slopes", slopes}}, [&](const auto& x) {
     const Tensor y = prelu(conv2d(x[0], w), slopes);
-    const Tensor wide = pad(y, {{0, 0}, {0, 0}, {1, 0}, {2, 1}}, PadMode::kReflect);
+    const Tensor wide = pad(y, {{0, 0}, {0, 0}, {1, 0}, {2, 1}}, {.mode = PadMode::kReflect});
     const Tensor both = concat({wide, softmax(wide, 1), slice(wide, 3, 0, 9)}, 1);
-    const Tensor gate = sigmoid(mean(both, {2, 3}, true));
-    const Tensor up = upsample(mul(both, gate), {10, 9}, {.mode = UpsampleMode::kBilinear});
-    return std::vector{mean(max_pool2d(up, {.kernel = {2, 2}}), {2, 3}), sum(up)};
+    const Tensor gate = sigmoid(mean(both, {2, 3}, {.keep_dims = true}));
+    const Tensor up = upsample(mul(both, gate), {.size = Size2d(10, 9), .mode = UpsampleMode::kBilinear});
+    return std::vector{mean(max_pool2d(up, {2, 2}), {2, 3}), sum(up)};
   });
   EXPECT_EQ(permutations(*graph), 1u) << graph->to_string();  // of x
 }
@@ -154,9 +154,10 @@ TEST(ChannelsLast, CancelsPermutationsOfTheModel) {
   const auto graph = expect_same({2, 3, 6, 7}, {{"w", w}, {"v", v}}, [&](const auto& x) {
     // A norm over the channels of every pixel, as models write it.
     const Tensor last = permute(conv2d(x[0], w), {0, 2, 3, 1});
-    const Tensor centered = sub(last, mean(last, {3}, true));
+    const Tensor centered = sub(last, mean(last, {3}, {.keep_dims = true}));
     const Tensor first = relu(
-        permute(mul(centered, rsqrt(affine(mean(square(centered), {3}, true), 1.0, 1e-3))), {0, 3, 1, 2}));
+        permute(mul(centered, rsqrt(affine(mean(square(centered), {3}, {.keep_dims = true}), 1.0, 1e-3))),
+                {0, 3, 1, 2}));
     return std::vector{global_avg_pool2d(conv2d(first, v)), permute(first, {0, 2, 3, 1})};
   });
   EXPECT_EQ(permutations(*graph), 1u) << graph->to_string();
@@ -200,7 +201,7 @@ TEST(ChannelsLast, LeavesDetachedUsesDetached) {
 TEST(ChannelsLast, SaysWhereItPermutesAndWhy) {
   const Tensor w = parameter({4, 3, 3, 3});
   const auto graph = graph_of({{{2, 3, 6, 5}, DType::kFloat32, Device::cpu()}}, {{"w", w}},
-                              [&](const auto& x) { return std::vector{flatten(relu(conv2d(x[0], w)))}; });
+                              [&](const auto& x) { return std::vector{flatten(relu(conv2d(x[0], w)), 1)}; });
   const PassReport report = turn(*graph);
   EXPECT_EQ(report.done, std::vector<std::string>{
                              "1 calls in NHWC, 1 more carry it on; 1 filters are permuted at every step"});

@@ -17,8 +17,8 @@ namespace sinter::passes {
 namespace {
 
 using namespace testing;
-using ops::Activation;
 using ops::NormBackend;
+using ops::fused::Activation;
 
 using Texts = std::vector<std::string>;
 
@@ -62,7 +62,7 @@ std::unique_ptr<Graph> graph_of(const Fused& fused) {
   } else {
     x = image();
   }
-  ops::NormParameters norm, addend_norm;
+  ops::NormTensors norm, addend_norm;
   if (fused.parameters) norm.weight = vector(), norm.bias = vector();
   if (fused.given) norm.mean = vector(), norm.inv_std = vector();
   if (fused.sums) norm.sums = input({2, channels}, of_parameters, false);
@@ -70,7 +70,7 @@ std::unique_ptr<Graph> graph_of(const Fused& fused) {
   if (fused.addend) addend = image(!fused.addend_is_constant);
   if (fused.options.normalize_addend) addend_norm.weight = vector(), addend_norm.bias = vector();
   if (fused.options.activation == Activation::kPRelu) alpha = vector();
-  const Tensor y = ops::batch_norm_act(x, norm, fused.options, alpha, addend, addend_norm);
+  const Tensor y = ops::fused::batch_norm_act(x, norm, addend, addend_norm, alpha, fused.options);
   Tensor result = y * image(false);
   for (int user = 1; user < fused.users; ++user) result = result + y * image(false);
   graph->add_output(tracer.use_of(result));
@@ -259,8 +259,8 @@ TEST(ChooseNormBackend, HandsTheReserveSpaceFromOneCallToTheOther) {
 
 TEST(ChooseNormBackend, TellsInErrorsWhatCudnnMisses) {
   const std::string message = test::message_of<Unsupported>([] {
-    ops::batch_norm_act(Tensor::zeros({4, 3, 3, 8}), {},
-                        {.layout = Layout::kNHWC, .backend = NormBackend::kCudnn});
+    ops::fused::batch_norm_act(Tensor::zeros({4, 3, 3, 8}), {}, {}, {}, {},
+                               {.layout = Layout::kNHWC, .backend = NormBackend::kCudnn});
   });
   EXPECT_EQ(message, "[batch_norm_act] cuDNN cannot run this call: cpu instead of a GPU");
 }

@@ -23,7 +23,7 @@ using nn::Module;
 using Texts = std::vector<std::string>;
 
 Conv2d conv(int64_t in, int64_t out, int64_t kernel = 3, int64_t stride = 1) {
-  return Conv2d(in, out, {.kernel = kernel, .stride = stride, .padding = kernel / 2, .bias = false});
+  return Conv2d(in, out, kernel, {.stride = stride, .padding = kernel / 2, .bias = false});
 }
 
 struct BasicBlock : Module {
@@ -248,14 +248,15 @@ TEST(FuseNormalization, SaysWhatStaysAndWhy) {
        {}},
       {"slopes of another axis",
        [](auto& y, auto&) {
-         return std::vector{ops::prelu(y, Tensor::full({4}, 0.25).set_requires_grad(true), Layout::kNHWC)};
+         return std::vector{
+             ops::prelu(y, Tensor::full({4}, 0.25).set_requires_grad(true), {.layout = Layout::kNHWC})};
        },
        {},
        {"batch_norm + prelu in bn: its channels are another axis"}},
       {"slopes of another axis behind a sum",
        [](auto& y, auto& z) {
          return std::vector{
-             ops::prelu(y + z, Tensor::full({4}, 0.25).set_requires_grad(true), Layout::kNHWC)};
+             ops::prelu(y + z, Tensor::full({4}, 0.25).set_requires_grad(true), {.layout = Layout::kNHWC})};
        },
        {"batch_norm + add in bn"},
        {"batch_norm + add + prelu in bn: its channels are another axis"}},

@@ -88,8 +88,8 @@ TEST(MixedPrecision, KeepsStatisticsInFloat32) {
   const auto graph =
       graph_of({floats({4, 8})}, {{"w", w}, {"gain", gain}}, [&](const std::vector<Tensor>& x) {
         const Tensor y = linear(x[0], cast(w, DType::kFloat32), {});
-        const Tensor centered = sub(y, mean(y, {1}, true));
-        const Tensor scale = rsqrt(affine(mean(square(centered), {1}, true), 1.0, 1e-5));
+        const Tensor centered = sub(y, mean(y, {1}, {.keep_dims = true}));
+        const Tensor scale = rsqrt(affine(mean(square(centered), {1}, {.keep_dims = true}), 1.0, 1e-5));
         const Tensor normed = mul(mul(centered, scale), gain);
         return std::vector{add(linear(normed, cast(w, DType::kFloat32), {}), normed)};
       });
@@ -109,7 +109,7 @@ TEST(MixedPrecision, CastsOfParametersGoThroughViews) {
   const Tensor w = parameter({3, 3, 2, 2}, DType::kFloat16), b = parameter({3}, DType::kFloat16);
   const auto graph =
       graph_of({floats({1, 3, 4, 4})}, {{"w", w}, {"b", b}}, [&](const std::vector<Tensor>& x) {
-        const Tensor y = conv2d_grad_input(x[0], cast(w, DType::kFloat32), {5, 5}, {});
+        const Tensor y = vjp::conv2d_input(x[0], cast(w, DType::kFloat32), {5, 5}, {});
         return std::vector{add(y, reshape(cast(b, DType::kFloat32), {3, 1, 1}))};
       });
   make_mixed(*graph);

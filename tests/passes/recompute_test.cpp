@@ -205,9 +205,9 @@ struct PreActivated : nn::Module {
     y = y + second(ops::prelu(norm2(y), slope.tensor()));
     return head(ops::reshape(pool(y), {x.shape()[0], 8}));
   }
-  nn::Conv2d stem = child("stem", nn::Conv2d(3, 8, {.kernel = 3, .padding = 1}));
-  nn::Conv2d first = child("first", nn::Conv2d(8, 8, {.kernel = 3, .padding = 1}));
-  nn::Conv2d second = child("second", nn::Conv2d(8, 8, {.kernel = 3, .padding = 1}));
+  nn::Conv2d stem = child("stem", nn::Conv2d(3, 8, 3, {.padding = 1}));
+  nn::Conv2d first = child("first", nn::Conv2d(8, 8, 3, {.padding = 1}));
+  nn::Conv2d second = child("second", nn::Conv2d(8, 8, 3, {.padding = 1}));
   nn::BatchNorm2d norm1 = child("norm1", nn::BatchNorm2d(8)), norm2 = child("norm2", nn::BatchNorm2d(8));
   nn::Parameter slope = parameter("slope", Tensor::full({8}, 0.25));
   nn::AdaptiveAvgPool2d pool = child("pool", nn::AdaptiveAvgPool2d({1, 1}));

@@ -107,8 +107,9 @@ TEST_F(SimplePassTest, OtherInputsAndAttributesAreOtherCalls) {
     Tracer tracer(*graph_);
     const Tensor x = tracer.tensor(input_);
     const Tensor y = ops::relu(x);
-    for (const Tensor& result : {ops::sub(x, y), ops::sub(y, x), ops::affine(x, 1.0, 2.0),
-                                 ops::affine(x, 2.0, 1.0), ops::sum(x, {0}), ops::sum(x, {0}, true)}) {
+    for (const Tensor& result :
+         {ops::sub(x, y), ops::sub(y, x), ops::affine(x, 1.0, 2.0), ops::affine(x, 2.0, 1.0),
+          ops::sum(x, {0}), ops::sum(x, {0}, {.keep_dims = true})}) {
       graph_->add_output(tracer.use_of(result));
     }
   }
@@ -214,13 +215,13 @@ TEST_F(SimplePassTest, KeysFollowTheirBase) {
     graph_->add_output(tracer.use_of(ops::dropout(x, 0.5, generator)));
     graph_->add_output(tracer.use_of(ops::dropout(x, 0.5, generator)));
   }
-  const Tensor base = ops::random_key(start, Device::cpu());
+  const Tensor base = ops::update::random_key(start, Device::cpu());
   EXPECT_EQ(rebase_random_keys(*graph_, base, start, 4), 2u);
   graph_->verify();
   Program program(std::move(graph_), Device::cpu());
   const Tensor x = Tensor::full({2, 3}, 1.0);
   for (const RandomKey key : {start, RandomKey{42, 1004}, RandomKey{7, 3}}) {
-    ops::copy_(base, ops::random_key(key, Device::cpu()));
+    ops::copy_(base, ops::update::random_key(key, Device::cpu()));
     Generator eager(key);
     const std::vector<Tensor> results = program.run({&x, 1});
     for (const Tensor& result : results) {
@@ -240,7 +241,9 @@ TEST_F(SimplePassTest, KeysOfOtherGeneratorsAreRefused) {
       ops::dropout(tracer.tensor(graph.add_input(input_.spec, "x")), 0.5, generator);
     }
     const RandomKey start{42, 1000};
-    EXPECT_EQ(message_of([&] { rebase_random_keys(graph, ops::random_key(start, Device::cpu()), start, 0); }),
+    EXPECT_EQ(message_of([&] {
+                rebase_random_keys(graph, ops::update::random_key(start, Device::cpu()), start, 0);
+              }),
               "[trace] drop1 draws random numbers from a generator of its own, which a job cannot advance "
               "from step "
               "to step; use the thread's (manual_seed)");
@@ -249,7 +252,7 @@ TEST_F(SimplePassTest, KeysOfOtherGeneratorsAreRefused) {
 
 TEST_F(SimplePassTest, AGraphWithoutKeysGetsNoBase) {
   const RandomKey start{42, 1000};
-  EXPECT_EQ(rebase_random_keys(*graph_, ops::random_key(start, Device::cpu()), start, 0), 0u);
+  EXPECT_EQ(rebase_random_keys(*graph_, ops::update::random_key(start, Device::cpu()), start, 0), 0u);
   EXPECT_TRUE(graph_->memories().empty());
 }
 

@@ -24,7 +24,8 @@ struct Differentiated {
                           const std::vector<Shape>& shapes = {{6, 3}, {6, 3}, {6, 3}, {6, 3}}) {
     const Tensor weight = Tensor::full({3}, 1.0).set_requires_grad(true);
     const nn::JobFunction function = [&](Inputs inputs) {
-      return std::vector<Tensor>{behind(ops::batch_norm_act(inputs[0], {.weight = weight}, options), inputs)};
+      return std::vector<Tensor>{
+          behind(ops::fused::batch_norm_act(inputs[0], {.weight = weight}, {}, {}, {}, options), inputs)};
     };
     graph = traced(nn::Sequential(), function, shapes);
     Tracer tracer(*graph);
@@ -75,8 +76,9 @@ TEST(SumGradients, SaysWhatStaysAndWhy) {
   // The gradient of a plain addend in front of no activation is the sum itself.
   const Tensor leaf = Tensor::full({6, 3}, 0.5).set_requires_grad(true);
   const nn::JobFunction function = [&](Inputs in) {
-    const Tensor y = ops::batch_norm_act(in[0], {.weight = Tensor::full({3}, 1.0).set_requires_grad(true)},
-                                         {.activation = ops::Activation::kNone}, {}, leaf * in[1]);
+    const Tensor y =
+        ops::fused::batch_norm_act(in[0], {.weight = Tensor::full({3}, 1.0).set_requires_grad(true)},
+                                   leaf * in[1], {}, {}, {.activation = ops::fused::Activation::kNone});
     return std::vector<Tensor>{y * in[1] + y * in[2]};
   };
   const auto shared = traced(nn::Sequential(), function, {{6, 3}, {6, 3}, {6, 3}});

@@ -54,13 +54,13 @@ struct Network : nn::Module {
 /// Norms with what jobs fuse behind them: ReLU, a sum with ReLU, a normalised shortcut, PReLU, and a norm of
 /// features.
 struct NormNetwork : nn::Module {
-  nn::Conv2d stem = child("stem", nn::Conv2d(1, 4, {.kernel = 3, .padding = 1}));
+  nn::Conv2d stem = child("stem", nn::Conv2d(1, 4, 3, {.padding = 1}));
   nn::BatchNorm2d first = child("first", nn::BatchNorm2d(4));
-  nn::Conv2d middle = child("middle", nn::Conv2d(4, 6, {.kernel = 3, .padding = 1}));
+  nn::Conv2d middle = child("middle", nn::Conv2d(4, 6, 3, {.padding = 1}));
   nn::BatchNorm2d second = child("second", nn::BatchNorm2d(6));
-  nn::Conv2d side = child("side", nn::Conv2d(4, 6, {.kernel = 1}));
+  nn::Conv2d side = child("side", nn::Conv2d(4, 6, 1));
   nn::BatchNorm2d shortcut = child("shortcut", nn::BatchNorm2d(6));
-  nn::Conv2d late = child("late", nn::Conv2d(6, 6, {.kernel = 3, .padding = 1}));
+  nn::Conv2d late = child("late", nn::Conv2d(6, 6, 3, {.padding = 1}));
   nn::BatchNorm2d third = child("third", nn::BatchNorm2d(6));
   nn::PReLU slopes = child("slopes", nn::PReLU(6));
   nn::BatchNorm2d fourth = child("fourth", nn::BatchNorm2d(6));
@@ -322,7 +322,7 @@ void train_faces(const Communicator& ranks, const std::string& kind, const std::
     nn::broadcast_parameters(network, ranks, apart);
   } else {
     const auto step = [&](std::span<const Tensor> in) { return std::vector<Tensor>{network(in[0], in[1])}; };
-    job.emplace(network, step, sgd,
+    job.emplace(network, sgd, step,
                 nn::TrainJobOptions{
                     .max_grad_norm = 1.0, .scaler = &scaler, .communicator = &ranks, .sharded = apart});
   }

@@ -167,7 +167,7 @@ void train_beside(const Communicator& ranks, const std::string& way, const std::
   std::optional<nn::TrainJob> job;
   if (way == "job") {
     const auto step = [&](std::span<const Tensor> in) { return std::vector<Tensor>{loss_of(in[0], in[1])}; };
-    job.emplace(model, step, sgd, nn::TrainJobOptions{.ema = &ema, .communicator = &ranks});
+    job.emplace(model, sgd, step, nn::TrainJobOptions{.ema = &ema, .communicator = &ranks});
   } else {
     nn::broadcast_parameters(sgd.parameters(), ranks);
     nn::broadcast_parameters(ema.averages(), ranks);

@@ -278,13 +278,14 @@ Batch BatchStaging::finish() {
     // Samples without images.
   } else if (split_.resamples) {
     const auto bytes = static_cast<int64_t>(pixels_end_);
-    batch.images = ops::resize_images(section(pixels_at_, {bytes}, DType::kUInt8),
-                                      section(table_at_, {rows_, 3}, DType::kInt64),
-                                      section(boxes_at_, {rows_, 5}, DType::kFloat64), output_, channels_);
+    batch.images = ops::resize_images(
+        section(pixels_at_, {bytes}, DType::kUInt8), section(table_at_, {rows_, 3}, DType::kInt64),
+        section(boxes_at_, {rows_, 5}, DType::kFloat64), output_, {.channels = channels_});
   } else {
     const Shape shape{rows_, output_.height, output_.width, channels_};
-    batch.images = ops::crop_images(section(pixels_at_, shape, DType::kUInt8),
-                                    section(table_at_, {rows_, 3}, DType::kInt32), output_, split_.border);
+    batch.images =
+        ops::crop_images(section(pixels_at_, shape, DType::kUInt8),
+                         section(table_at_, {rows_, 3}, DType::kInt32), output_, {.border = split_.border});
   }
   consumed_ = Event(stream);
   rows_ = 0;

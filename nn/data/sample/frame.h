@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <optional>
 
+#include <sinter/core/base/size2d.h>
 #include <sinter/nn/data/image/image.h>
 #include <sinter/nn/data/image/resize.h>
 #include <sinter/nn/data/sample/sample.h>
-#include <sinter/nn/module/size2d.h>
 #include <sinter/ops/pad/pad.h>
 
 namespace sinter::nn::data {

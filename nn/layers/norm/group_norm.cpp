@@ -10,8 +10,8 @@ namespace {
 /// x with mean 0 and variance 1 over `axes`, by two passes: the mean is taken away before anything is
 /// squared.
 Tensor standardize(const Tensor& x, const std::vector<int64_t>& axes, double epsilon) {
-  const Tensor centered = x - ops::mean(x, axes, true);
-  const Tensor variance = ops::mean(ops::square(centered), axes, true);
+  const Tensor centered = x - ops::mean(x, axes, {.keep_dims = true});
+  const Tensor variance = ops::mean(ops::square(centered), axes, {.keep_dims = true});
   return centered * ops::rsqrt(variance + epsilon);
 }
 

@@ -205,7 +205,7 @@ class Backward {
 size_t norm_streaming_bytes(const NormGradProblem& problem) {
   const auto channels = static_cast<size_t>(problem.view.channels);
   const bool two = problem.options.normalize_addend,
-             has_alpha = problem.options.activation == Activation::kPRelu;
+             has_alpha = problem.options.activation == fused::Activation::kPRelu;
   const size_t parameters =
       NormScratch::bytes(channels * (problem.dtype == DType::kFloat64 ? sizeof(NormalizeGrad<double>)
                                                                       : sizeof(NormalizeGrad<float>)));

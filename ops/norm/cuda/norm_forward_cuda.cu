@@ -33,8 +33,8 @@ void forward(const NormCall& call, const Stream& stream, void* workspace) {
 
 template <class T, AddendKind kind>
 void forward(const NormCall& call, const Stream& stream, void* workspace) {
-  call.options.activation == Activation::kPRelu ? forward<T, kind, true>(call, stream, workspace)
-                                                : forward<T, kind, false>(call, stream, workspace);
+  call.options.activation == fused::Activation::kPRelu ? forward<T, kind, true>(call, stream, workspace)
+                                                       : forward<T, kind, false>(call, stream, workspace);
 }
 
 template <class T>

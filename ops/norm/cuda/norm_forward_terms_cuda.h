@@ -192,7 +192,7 @@ struct NormalizeMap {
         }
       }
       if constexpr (kAlpha) {
-        const bool on = passes<Activation::kPRelu>(z);
+        const bool on = passes<fused::Activation::kPRelu>(z);
         if (on && (whole || i < valid)) bits |= 1u << i;
         z = on ? z : parameters[i].alpha * z;
       } else {
@@ -215,7 +215,8 @@ NormalizeMap<T, kind, prelu> map_of(const NormCall& call, const Normalize<comput
           .addend = pointer_or_null<const T>(call.addend.x),
           .y = call.y.as<T>(),
           .mask = pointer_or_null<uint8_t>(call.mask),
-          .limit = call.options.activation == Activation::kRelu ? C{0} : std::numeric_limits<C>::quiet_NaN(),
+          .limit = call.options.activation == fused::Activation::kRelu ? C{0}
+                                                                       : std::numeric_limits<C>::quiet_NaN(),
           .channels = {main_parameters, addend_parameters, pointer_or_null<const C>(call.alpha),
                        call.alpha.present && call.alpha.numel() != 1 ? 1 : 0}};
 }

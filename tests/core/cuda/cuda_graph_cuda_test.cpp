@@ -135,10 +135,10 @@ float eager_step(const TinyNet& net) {
   const Tensor logits = ops::linear(rows, net.weight, net.bias);
   const auto loss =
       call(OpRegistry::instance().get("cross_entropy"), {logits, net.target}, ops::CrossEntropyOptions{});
-  const Tensor dlogits = ops::cross_entropy_grad(logits, net.target, loss[1], net.dloss, {}).logits;
+  const Tensor dlogits = ops::vjp::cross_entropy(net.dloss, logits, net.target, loss[1], {}).logits;
   const ops::UpdateSlot slot{
-      .parameter = net.weight, .gradient = ops::linear_grad_weight(dlogits, rows), .buffers = {net.momentum}};
-  ops::sgd_step({&slot, 1}, net.rate, {.momentum = kMomentum});
+      .parameter = net.weight, .gradient = ops::vjp::linear_weight(dlogits, rows), .buffers = {net.momentum}};
+  ops::update::sgd_step({&slot, 1}, net.rate, {.momentum = kMomentum});
   return loss[0].to_vector<float>()[0];
 }
 
@@ -157,7 +157,7 @@ class PreparedStep {
                                ops::CrossEntropyGradAttributes{})[0];
     const Tensor dweight = add("linear_grad_weight", {dlogits, rows})[0];
     add("sgd_step", {net.weight, dweight, net.momentum, {}, net.rate, {}, {}},
-        ops::SgdOptions{.momentum = kMomentum});
+        ops::update::SGDStep{.momentum = kMomentum});
   }
   void run(const Stream& stream) const {
     for (const PreparedCall& call : calls_) call.run(stream);

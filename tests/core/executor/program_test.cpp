@@ -117,7 +117,7 @@ Function random_function(uint64_t seed) {
           values.push_back(ops::reshape(ops::permute(a, {1, 0}), {4, 6}));
           break;
         case 9:
-          values.push_back(ops::mul(a, ops::mean(b, {1}, true)));
+          values.push_back(ops::mul(a, ops::mean(b, {1}, {.keep_dims = true})));
           break;
         case 10:
           values.push_back(

@@ -80,7 +80,7 @@ TEST_F(TracerTest, RecordsCallsWithoutInputs) {
 TEST_F(TracerTest, RecordsOpsOnParametersAlone) {
   const Tensor weight = parameter({4, 3});
   Tracer tracer(graph_);
-  const Tensor centred = ops::sub(weight, ops::mean(weight, {1}, true));
+  const Tensor centred = ops::sub(weight, ops::mean(weight, {1}, {.keep_dims = true}));
   EXPECT_TRUE(centred.is_traced());
   EXPECT_TRUE(centred.requires_grad());
   EXPECT_EQ(ops(), (Names{"mean", "sub"}));

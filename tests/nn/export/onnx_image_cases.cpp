@@ -31,23 +31,22 @@ Results convolutions(Tensors in, CaseWeights& weights) {
 
 Results transposed_convolutions(Tensors in, CaseWeights& weights) {
   const Tensor& x = in[0];  // (N, 4, 5, 6)
-  return {ops::conv2d_grad_input(x, weights({4, 3, 2, 2}), {10, 12}, {.stride = {2, 2}}),
-          ops::conv2d_grad_input(x, weights({4, 3, 3, 3}), {10, 12}, {.stride = {2, 2}, .padding = {1, 1}}),
-          ops::conv2d_grad_input(x, weights({4, 3, 3, 4}), {15, 17}, {.stride = {3, 3}, .padding = {1, 2}}),
-          ops::conv2d_grad_input(x, weights({4, 3, 3, 3}), {5, 6}, {.padding = {1, 1}, .groups = 2}),
-          ops::conv2d_grad_input(x, weights({4, 2, 3, 2}), {12, 13},
+  return {ops::vjp::conv2d_input(x, weights({4, 3, 2, 2}), {10, 12}, {.stride = {2, 2}}),
+          ops::vjp::conv2d_input(x, weights({4, 3, 3, 3}), {10, 12}, {.stride = {2, 2}, .padding = {1, 1}}),
+          ops::vjp::conv2d_input(x, weights({4, 3, 3, 4}), {15, 17}, {.stride = {3, 3}, .padding = {1, 2}}),
+          ops::vjp::conv2d_input(x, weights({4, 3, 3, 3}), {5, 6}, {.padding = {1, 1}, .groups = 2}),
+          ops::vjp::conv2d_input(x, weights({4, 2, 3, 2}), {12, 13},
                                  {.stride = {2, 2}, .padding = {1, 0}, .dilation = {2, 2}})};
 }
 
 Results max_pools(Tensors in, CaseWeights&) {
   const Tensor& x = in[0];  // (N, 3, 9, 8)
-  return {
-      ops::max_pool2d(x, {}),
-      ops::max_pool2d(x, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}),
-      ops::max_pool2d(x, {.kernel = {3, 2}, .stride = {2, 3}, .ceil_mode = true}),
-      ops::max_pool2d(x, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {0, 1}, .padding_after = {1, 0}}),
-      ops::max_pool2d(x, {.kernel = {2, 3}, .stride = {1, 2}, .padding = {1, 2}, .dilation = {3, 2}}),
-      ops::max_pool2d(x, {.kernel = {4, 3}, .stride = {3, 3}, .padding = {1, 1}, .ceil_mode = true})};
+  return {ops::max_pool2d(x, {}),
+          ops::max_pool2d(x, {3, 3}, {.stride = {2, 2}, .padding = {1, 1}}),
+          ops::max_pool2d(x, {3, 2}, {.stride = {2, 3}, .ceil_mode = true}),
+          ops::max_pool2d(x, {3, 3}, {.stride = {2, 2}, .padding = {0, 1}, .padding_after = {1, 0}}),
+          ops::max_pool2d(x, {2, 3}, {.stride = {1, 2}, .padding = {1, 2}, .dilation = {3, 2}}),
+          ops::max_pool2d(x, {4, 3}, {.stride = {3, 3}, .padding = {1, 1}, .ceil_mode = true})};
 }
 
 Results average_pools(Tensors in, CaseWeights&) {
@@ -56,24 +55,22 @@ Results average_pools(Tensors in, CaseWeights&) {
   for (const bool count : {true, false}) {
     for (const bool ceil : {true, false}) {
       for (const int64_t divisor : {0, 5}) {
-        results.push_back(ops::avg_pool2d(x, {.kernel = {2, 3},
-                                              .stride = {2, 2},
-                                              .ceil_mode = ceil,
-                                              .count_include_pad = count,
-                                              .divisor = divisor}));
-        results.push_back(ops::avg_pool2d(x, {.kernel = {4, 3},
-                                              .stride = {3, 2},
-                                              .padding = {1, 1},
-                                              .ceil_mode = ceil,
-                                              .count_include_pad = count,
-                                              .divisor = divisor}));
-        results.push_back(ops::avg_pool2d(x, {.kernel = {4, 4},
-                                              .stride = {3, 3},
-                                              .padding = {2, 0},
-                                              .padding_after = {0, 1},
-                                              .ceil_mode = ceil,
-                                              .count_include_pad = count,
-                                              .divisor = divisor}));
+        results.push_back(ops::avg_pool2d(
+            x, {2, 3},
+            {.stride = {2, 2}, .ceil_mode = ceil, .count_include_pad = count, .divisor = divisor}));
+        results.push_back(ops::avg_pool2d(x, {4, 3},
+                                          {.stride = {3, 2},
+                                           .padding = {1, 1},
+                                           .ceil_mode = ceil,
+                                           .count_include_pad = count,
+                                           .divisor = divisor}));
+        results.push_back(ops::avg_pool2d(x, {4, 4},
+                                          {.stride = {3, 3},
+                                           .padding = {2, 0},
+                                           .padding_after = {0, 1},
+                                           .ceil_mode = ceil,
+                                           .count_include_pad = count,
+                                           .divisor = divisor}));
       }
     }
   }
@@ -93,9 +90,10 @@ Results upsampled(Tensors in, CaseWeights&) {
   std::vector<Tensor> results;
   for (const std::array<int64_t, 2> size :
        {std::array<int64_t, 2>{14, 10}, {21, 5}, {7, 5}, {13, 11}, {3, 2}, {1, 1}, {8, 15}, {49, 4}}) {
-    results.push_back(ops::upsample(x, size));
-    results.push_back(ops::upsample(x, size, {.mode = ops::UpsampleMode::kBilinear}));
-    results.push_back(ops::upsample(x, size, {.mode = ops::UpsampleMode::kBilinear, .align_corners = true}));
+    results.push_back(ops::upsample(x, {.size = size}));
+    results.push_back(ops::upsample(x, {.size = size, .mode = ops::UpsampleMode::kBilinear}));
+    results.push_back(
+        ops::upsample(x, {.size = size, .mode = ops::UpsampleMode::kBilinear, .align_corners = true}));
   }
   return results;
 }
@@ -105,29 +103,34 @@ Results norms(Tensors in, CaseWeights& weights) {
   const auto vector = [&] { return weights.wide({4}); };
   const auto positive = [&] { return weights.wide({4}, 0.5, 2.0); };
   const ops::BatchNormOptions inference{.training = false};
-  const auto norm = [&] { return ops::NormParameters{vector(), vector(), vector(), positive()}; };
+  const auto norm = [&] { return ops::NormTensors{vector(), vector(), vector(), positive()}; };
   const auto given = [&] {
-    return ops::NormParameters{.weight = vector(), .bias = vector(), .mean = vector(), .inv_std = positive()};
+    return ops::NormTensors{.weight = vector(), .bias = vector(), .mean = vector(), .inv_std = positive()};
   };
-  using ops::Activation;
-  return {ops::batch_norm(x, vector(), vector(), vector(), positive(), inference),
-          ops::batch_norm(x, {}, {}, vector(), positive(), {.epsilon = 0.25, .training = false}),
-          ops::batch_norm(v, vector(), {}, vector(), positive(), inference),
-          ops::batch_norm_act(x, norm(), {.training = false}),
-          ops::batch_norm_act(x, norm(), {.training = false, .activation = Activation::kNone}, {}, a),
-          ops::batch_norm_act(x, norm(), {.training = false, .activation = Activation::kPRelu}, vector(), a),
-          ops::batch_norm_act(v, norm(), {.training = false, .activation = Activation::kPRelu}, vector()),
-          ops::batch_norm_act(x, norm(), {.training = false, .normalize_addend = true}, {}, a, norm()),
-          ops::batch_norm_act(x, given(), {.training = false, .activation = Activation::kNone}),
-          ops::batch_norm_act(v, {.mean = vector(), .inv_std = positive()}, {.training = false}),
-          ops::batch_norm_act(x, given(),
-                              {.training = false, .activation = Activation::kPRelu, .normalize_addend = true},
-                              weights.wide({1}), a, given()),
-          ops::prelu(x, weights({4})),
-          ops::prelu(x, weights({1})),
-          ops::prelu(v, weights({4})),
-          ops::prelu(ops::flatten(x, 2), weights({4})),
-          ops::prelu(ops::flatten(x, 0), weights({1}))};
+  using ops::fused::Activation;
+  return {
+      ops::batch_norm(x, vector(), vector(), vector(), positive(), inference),
+      ops::batch_norm(x, {}, {}, vector(), positive(), {.epsilon = 0.25, .training = false}),
+      ops::batch_norm(v, vector(), {}, vector(), positive(), inference),
+      ops::fused::batch_norm_act(x, norm(), {}, {}, {}, {.training = false}),
+      ops::fused::batch_norm_act(x, norm(), a, {}, {}, {.training = false, .activation = Activation::kNone}),
+      ops::fused::batch_norm_act(x, norm(), a, {}, vector(),
+                                 {.training = false, .activation = Activation::kPRelu}),
+      ops::fused::batch_norm_act(v, norm(), {}, {}, vector(),
+                                 {.training = false, .activation = Activation::kPRelu}),
+      ops::fused::batch_norm_act(x, norm(), a, norm(), {}, {.training = false, .normalize_addend = true}),
+      ops::fused::batch_norm_act(x, given(), {}, {}, {},
+                                 {.training = false, .activation = Activation::kNone}),
+      ops::fused::batch_norm_act(v, {.mean = vector(), .inv_std = positive()}, {}, {}, {},
+                                 {.training = false}),
+      ops::fused::batch_norm_act(
+          x, given(), a, given(), weights.wide({1}),
+          {.training = false, .activation = Activation::kPRelu, .normalize_addend = true}),
+      ops::prelu(x, weights({4})),
+      ops::prelu(x, weights({1})),
+      ops::prelu(v, weights({4})),
+      ops::prelu(ops::flatten(x, 2), weights({4})),
+      ops::prelu(ops::flatten(x, 0), weights({1}))};
 }
 
 /// The same of images that lie (N, H, W, C).
@@ -137,15 +140,15 @@ Results of_channels_last(Tensors in, CaseWeights& weights) {
   const Tensor y = ops::conv2d(x, weights({6, 3, 3, 4}), weights({6}), {.padding = {1, 1}, .layout = kLast});
   const Tensor normed = ops::batch_norm(y, weights.wide({6}), weights.wide({6}), weights.wide({6}),
                                         weights.wide({6}, 0.5, 2.0), {.training = false, .layout = kLast});
-  const Tensor activated = ops::prelu(normed + ops::full_like(y, 0.5), weights({6}), kLast);
+  const Tensor activated = ops::prelu(normed + ops::full_like(y, 0.5), weights({6}), {.layout = kLast});
   return {x,
           activated,
           ops::max_pool2d(activated, {.layout = kLast}),
-          ops::adaptive_avg_pool2d(activated, {3, 4}, kLast),
-          ops::upsample(activated, {11, 9}, {.layout = kLast}),
-          ops::conv2d_grad_input(y, weights({6, 2, 2, 3}), {16, 18}, {.stride = {2, 2}, .layout = kLast}),
-          ops::global_avg_pool2d(y, kLast),
-          ops::flatten(y)};
+          ops::adaptive_avg_pool2d(activated, {3, 4}, {.layout = kLast}),
+          ops::upsample(activated, {.size = Size2d(11, 9), .layout = kLast}),
+          ops::vjp::conv2d_input(y, weights({6, 2, 2, 3}), {16, 18}, {.stride = {2, 2}, .layout = kLast}),
+          ops::global_avg_pool2d(y, {.layout = kLast}),
+          ops::flatten(y, 1)};
 }
 
 }  // namespace

@@ -43,17 +43,17 @@ struct UNet : Module {
   BatchNorm2d norm1 = child("norm1", BatchNorm2d(8, {.layout = layout_}));
   Conv2d down2 = conv("down2", 8, 16, 3);
   BatchNorm2d norm2 = child("norm2", BatchNorm2d(16, {.layout = layout_}));
-  MaxPool2d pool = child("pool", MaxPool2d({.kernel = 2, .layout = layout_}));
+  MaxPool2d pool = child("pool", MaxPool2d(2, {.layout = layout_}));
   Conv2d bottom = conv("bottom", 16, 16, 3);
   Upsample enlarge =
       child("enlarge", Upsample({.scale = 2, .mode = ops::UpsampleMode::kBilinear, .layout = layout_}));
   Conv2d up2 = conv("up2", 32, 16, 3);
-  ConvTranspose2d up1 = child("up1", ConvTranspose2d(16, 8, {.kernel = 2, .stride = 2, .layout = layout_}));
+  ConvTranspose2d up1 = child("up1", ConvTranspose2d(16, 8, 2, {.stride = 2, .layout = layout_}));
   Conv2d head = conv("head", 16, 2, 1);
 
  private:
   Conv2d conv(const char* name, int64_t from, int64_t to, int64_t kernel) {
-    return child(name, Conv2d(from, to, {.kernel = kernel, .padding = kernel / 2, .layout = layout_}));
+    return child(name, Conv2d(from, to, kernel, {.padding = kernel / 2, .layout = layout_}));
   }
 };
 
@@ -62,7 +62,7 @@ struct ClassToken : Module {
   Tensor forward(const Tensor& x) const override {
     const Tensor tokens = ops::broadcast_to(token, {x.shape()[0], 1, 6});
     const Tensor y = ops::prelu(ops::concat({tokens, x}, 1), slope);
-    return ops::flatten(y * ops::reshape(slope, {4, 1}));
+    return ops::flatten(y * ops::reshape(slope, {4, 1}), 1);
   }
 
   Parameter token = parameter("token", case_values({1, 1, 6}, -1.0, 1.0, 1));

@@ -154,7 +154,7 @@ Results whole_numbers(Tensors in, CaseWeights&) {
           ops::add(small, small),
           ops::equal(i, ops::square(i)),
           ops::sum(i, {1}),
-          ops::sum(small, {1}, true),
+          ops::sum(small, {1}, {.keep_dims = true}),
           ops::sum(ops::equal(i, ops::square(i)), {1}),
           ops::max(i, {1}),
           ops::min(small, {1}),
@@ -176,12 +176,12 @@ Results casts(Tensors in, CaseWeights&) {
 Results reductions(Tensors in, CaseWeights&) {
   const Tensor& x = in[0];
   return {ops::sum(x, {1}),
-          ops::sum(x, {-1, 1}, true),
+          ops::sum(x, {-1, 1}, {.keep_dims = true}),
           ops::sum(x),
           ops::mean(x, {2, 3}),
-          ops::mean(x, {0}, true),
+          ops::mean(x, {0}, {.keep_dims = true}),
           ops::max(x, {1}),
-          ops::max(x, {2, 3}, true),
+          ops::max(x, {2, 3}, {.keep_dims = true}),
           ops::min(x),
           ops::sum_to(x, {3, 1, 5}),
           ops::sum_to(x, {1, 3, 4, 1}),
@@ -208,7 +208,7 @@ Results products(Tensors in, CaseWeights& weights) {
           ops::linear(y, w, bias),
           ops::linear(y, w),
           ops::matvec(y, vector),
-          ops::matvec(y, weights({3}), true),
+          ops::matvec(y, weights({3}), {.transpose_a = true}),
           ops::matvec(y, x),
           ops::outer(x, weights({2})),
           ops::outer(x, x)};
@@ -217,36 +217,36 @@ Results products(Tensors in, CaseWeights& weights) {
 Results shapes(Tensors in, CaseWeights& weights) {
   const Tensor& x = in[0];  // (N, 3, 4, 6)
   const int64_t batch = x.shape()[0];
-  return {
-      ops::flatten(x),
-      ops::reshape(x, {batch * 3, 24}),
-      ops::reshape(x, {batch, 2, 6, 6}),
-      ops::reshape(ops::matmul(ops::flatten(x), ops::flatten(x), {.transpose_b = true}), {batch, 1, batch}),
-      ops::unsqueeze(x, 0),
-      ops::squeeze(ops::slice(x, 1, 1, 2), 1),
-      ops::slice(x, 0, 0, batch),
-      ops::slice(x, -1, 1, -2),
-      ops::slice(x, 1, 1, 1),
-      ops::reshape(ops::slice(x, 1, 1, 1), {batch, 6, 0, 2}),
-      ops::permute(x, {2, 0, -1, 1}),
-      ops::permute(x, {0, 2, 3, 1}),
-      ops::transpose(x, 1, 2),
-      ops::concat({x, x * 2.0, ops::slice(x, 1, 0, 1)}, 1),
-      ops::concat({x, x}, 0),
-      ops::broadcast_to(ops::slice(x, 1, 0, 1), {batch, 5, 4, 6}),
-      ops::broadcast_to(weights({6}), {4, 6}),
-      ops::full({batch, 3}, 0.25, x.dtype()),
-      ops::full({3, 2}, 7.0, DType::kInt64),
-      ops::full_like(x, -2.0) + x};
+  return {ops::flatten(x, 1),
+          ops::reshape(x, {batch * 3, 24}),
+          ops::reshape(x, {batch, 2, 6, 6}),
+          ops::reshape(ops::matmul(ops::flatten(x, 1), ops::flatten(x, 1), {.transpose_b = true}),
+                       {batch, 1, batch}),
+          ops::unsqueeze(x, 0),
+          ops::squeeze(ops::slice(x, 1, 1, 2), 1),
+          ops::slice(x, 0, 0, batch),
+          ops::slice(x, -1, 1, -2),
+          ops::slice(x, 1, 1, 1),
+          ops::reshape(ops::slice(x, 1, 1, 1), {batch, 6, 0, 2}),
+          ops::permute(x, {2, 0, -1, 1}),
+          ops::permute(x, {0, 2, 3, 1}),
+          ops::transpose(x, 1, 2),
+          ops::concat({x, x * 2.0, ops::slice(x, 1, 0, 1)}, 1),
+          ops::concat({x, x}, 0),
+          ops::broadcast_to(ops::slice(x, 1, 0, 1), {batch, 5, 4, 6}),
+          ops::broadcast_to(weights({6}), {4, 6}),
+          ops::full({batch, 3}, 0.25, x.dtype()),
+          ops::full({3, 2}, 7.0, DType::kInt64),
+          ops::full_like(x, -2.0) + x};
 }
 
 Results padding(Tensors in, CaseWeights&) {
   const Tensor &x = in[0], &i = in[1];
   return {ops::pad(x, {{0, 0}, {1, 0}, {2, 1}, {0, 3}}),
-          ops::pad(x, {{0, 0}, {0, 0}, {1, 1}, {2, 2}}, ops::PadMode::kConstant, -0.5),
-          ops::pad(x, {{0, 0}, {0, 1}, {3, 2}, {1, 4}}, ops::PadMode::kReflect),
-          ops::pad(x, {{0, 0}, {2, 0}, {5, 1}, {0, 7}}, ops::PadMode::kReplicate),
-          ops::pad(i, {{0, 0}, {1, 2}}, ops::PadMode::kConstant, 9.0)};
+          ops::pad(x, {{0, 0}, {0, 0}, {1, 1}, {2, 2}}, {.mode = ops::PadMode::kConstant, .value = -0.5}),
+          ops::pad(x, {{0, 0}, {0, 1}, {3, 2}, {1, 4}}, {.mode = ops::PadMode::kReflect}),
+          ops::pad(x, {{0, 0}, {2, 0}, {5, 1}, {0, 7}}, {.mode = ops::PadMode::kReplicate}),
+          ops::pad(i, {{0, 0}, {1, 2}}, {.mode = ops::PadMode::kConstant, .value = 9.0})};
 }
 
 Results indices(Tensors in, CaseWeights& weights) {
@@ -254,7 +254,7 @@ Results indices(Tensors in, CaseWeights& weights) {
   const auto [values, places] = ops::topk(x, 3);
   const auto [first, first_places] = ops::topk(x, 2, 1);
   return {ops::embedding(weights({4, 5}), i),
-          ops::take_rows(weights({4, 2, 3}), i),
+          ops::index_select(weights({4, 2, 3}), 0, i),
           ops::gather(x, 1, ops::reshape(ops::concat({i, i}, 1), {-1, 1, 6})),
           ops::gather(ops::slice(x, 2, 0, 4), -1, ops::reshape(i, {-1, 3, 1})),
           values,
@@ -262,7 +262,7 @@ Results indices(Tensors in, CaseWeights& weights) {
           first,
           first_places,
           ops::argmax(x, 1),
-          ops::argmax(x, -1, true),
+          ops::argmax(x, -1, {.keep_dims = true}),
           ops::one_hot(i, 4, x.dtype()),
           ops::one_hot(i, 5, DType::kInt64),
           ops::one_hot(i, 4, DType::kUInt8),

@@ -40,8 +40,7 @@ using sinter::testing::TemporaryFolder;
 
 struct SmallNet : Module {
   explicit SmallNet(Layout layout = Layout::kNCHW)
-      : conv(child("conv",
-                   Conv2d(3, 4, {.kernel = 3, .stride = 2, .padding = 1, .bias = false, .layout = layout}))),
+      : conv(child("conv", Conv2d(3, 4, 3, {.stride = 2, .padding = 1, .bias = false, .layout = layout}))),
         bn(child("bn", BatchNorm2d(4, {.epsilon = 1e-3, .layout = layout}))),
         prelu(child("prelu", PReLU(4, {.layout = layout}))),
         pool(child("pool", GlobalAvgPool2d(layout))),
@@ -287,7 +286,7 @@ TEST_F(Onnx, AnOwnOpBringsItsTranslation) {
 TEST_F(Onnx, RefusalsNameOpsAndPlaces) {
   expect_contains(refusal([](const Tensor& x) { return ops::dropout(x, 0.5); }), "dropout in head");
   const std::string both =
-      refusal([](const Tensor& x) { return ops::relu_grad(ops::relu_grad(x, x), ops::dropout(x, 0.5)); });
+      refusal([](const Tensor& x) { return ops::vjp::relu(ops::dropout(x, 0.5), ops::vjp::relu(x, x)); });
   expect_contains(both, "relu_grad in head");
   expect_contains(both, "dropout in head");
   EXPECT_EQ(both.find("relu_grad in head"), both.rfind("relu_grad in head")) << both;
@@ -332,10 +331,11 @@ TEST_F(Onnx, ExtentsThatGoWithTheBatchAreNamed) {
   EXPECT_EQ(onnx.outputs[0].second, "float (14, 3)");
   EXPECT_EQ(onnx.initializers.at(onnx.nodes[0].inputs[1]).ints(), (std::vector<int64_t>{14, 3}));
   // A square of the batch by the batch.
-  onnx = exported(FunctionNet([](const Tensor& x) {
-                    return ops::broadcast_to(ops::sum(x, {1}, true), {x.shape()[0], x.shape()[0]});
-                  }),
-                  {7, 6});
+  onnx = exported(
+      FunctionNet([](const Tensor& x) {
+        return ops::broadcast_to(ops::sum(x, {1}, {.keep_dims = true}), {x.shape()[0], x.shape()[0]});
+      }),
+      {7, 6});
   EXPECT_EQ(onnx.outputs[0].second, "float (batch, batch)");
 }
 

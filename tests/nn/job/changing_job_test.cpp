@@ -40,7 +40,7 @@ struct ReadChangeUse : Module {
     return use(*this, seen);
   }
 
-  Conv2d convolution = child("convolution", Conv2d(3, 3, {.kernel = 1, .bias = true}));
+  Conv2d convolution = child("convolution", Conv2d(3, 3, 1, {.bias = true}));
   BatchNorm2d norm = child("norm", BatchNorm2d(3));
   PReLU prelu = child("prelu", PReLU(1));
   Linear linear = child("linear", Linear(4, 4));
@@ -86,7 +86,7 @@ void expect_trains_alike(const Make& make, const TrainJobOptions& options, doubl
     return ops::mean(ops::square(model(x)));
   };
   TrainJob job(
-      other, [&](std::span<const Tensor> inputs) { return std::vector{loss(other, inputs[0])}; }, traced,
+      other, traced, [&](std::span<const Tensor> inputs) { return std::vector{loss(other, inputs[0])}; },
       options);
   for (int step = 0; step < 3; ++step) {
     const Tensor expected = loss(one, images(step));

@@ -91,7 +91,7 @@ struct Recurrent : Module {
           value = ops::permute(value, layout == Layout::kNCHW ? kToFirst : kToLast);
         break;
       case Read::kMean:
-        value = ops::mean(kept, {0, 2}, true);
+        value = ops::mean(kept, {0, 2}, {.keep_dims = true});
         break;
       case Read::kScaled:
         value = kept * 0.5;
@@ -211,8 +211,7 @@ struct WatchedNorm : Module {
     Tensor y = ops::batch_norm(x, scale, offset, mean, variance,
                                {.epsilon = 1e-2, .training = training(), .layout = layout});
     if (plan.activates) y = ops::relu(y);
-    if (plan.pools)
-      y = ops::max_pool2d(y, {.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1}, .layout = layout});
+    if (plan.pools) y = ops::max_pool2d(y, {3, 3}, {.stride = {1, 1}, .padding = {1, 1}, .layout = layout});
     return y;
   }
 

@@ -47,8 +47,9 @@ TEST(EmptyJob, DropoutOfNothingDrawsNothing) {
     const auto loss = [](const PartDropout& model, const Tensor& x) {
       return ops::mean(ops::square(model(x)));
     };
-    TrainJob job(traced, [&](std::span<const Tensor> inputs) { return std::vector{loss(traced, inputs[0])}; },
-                 traced_sgd, {.passes = {.without = {"all"}}});
+    TrainJob job(traced, traced_sgd,
+                 [&](std::span<const Tensor> inputs) { return std::vector{loss(traced, inputs[0])}; },
+                 {.passes = {.without = {"all"}}});
     const Tensor x = Tensor::full({4, 3}, 0.5);
     std::vector<Tensor> expected, actual;
     manual_seed(11);
@@ -97,13 +98,13 @@ TEST(EmptyJob, OnlyADrawOfSomethingNeedsTheThreadsGenerator) {
 struct ImageNetwork : Module {
   explicit ImageNetwork(Layout images)
       : layout(images),
-        convolution(child("convolution", Conv2d(3, 6, {.kernel = 3, .padding = 1, .layout = images}))),
+        convolution(child("convolution", Conv2d(3, 6, 3, {.padding = 1, .layout = images}))),
         norm(child("norm", BatchNorm2d(6, {.layout = images}))),
-        side(child("side", Conv2d(6, 6, {.kernel = 1, .layout = images}))),
+        side(child("side", Conv2d(6, 6, 1, {.layout = images}))),
         other_norm(child("other_norm", BatchNorm2d(6, {.layout = images}))),
         groups(child("groups", GroupNorm(2, 6, {.layout = images}))),
         slopes(child("slopes", PReLU(6, {.layout = images}))),
-        pool(child("pool", MaxPool2d({.kernel = 2, .stride = 2, .layout = images}))),
+        pool(child("pool", MaxPool2d(2, {.stride = 2, .layout = images}))),
         global(child("global", GlobalAvgPool2d(images))) {}
   Tensor forward(const Tensor& x) const override {
     const Tensor a = ops::relu(norm(convolution(x)));

@@ -183,12 +183,12 @@ TEST(FusedTraining, KeepsFrozenAndEvaluatedNorms) {
 
 /// An iResNet block as in J. Deng et al., "ArcFace", CVPR 2019, with one normalisation called twice.
 struct PReluNet : Module {
-  Conv2d stem = child("stem", Conv2d(3, 6, {.kernel = 3, .padding = 1}));
+  Conv2d stem = child("stem", Conv2d(3, 6, 3, {.padding = 1}));
   BatchNorm2d bn1 = child("bn1", BatchNorm2d(6));
-  Conv2d conv1 = child("conv1", Conv2d(6, 6, {.kernel = 3, .padding = 1}));
+  Conv2d conv1 = child("conv1", Conv2d(6, 6, 3, {.padding = 1}));
   BatchNorm2d bn2 = child("bn2", BatchNorm2d(6));
   PReLU prelu = child("prelu", PReLU(6));
-  Conv2d conv2 = child("conv2", Conv2d(6, 6, {.kernel = 3, .padding = 1}));
+  Conv2d conv2 = child("conv2", Conv2d(6, 6, 3, {.padding = 1}));
   BatchNorm2d bn3 = child("bn3", BatchNorm2d(6));
   PReLU slope = child("slope", PReLU(1));
   Linear fc = child("fc", Linear(6, 4));
@@ -198,7 +198,7 @@ struct PReluNet : Module {
     const Tensor x = stem(images);
     const Tensor y = bn3(conv2(prelu(bn2(conv1(bn1(x))))));
     const Tensor shortcut = (twice ? bn3 : bn1)(x);
-    return fc(ops::global_avg_pool2d(slope(y + shortcut), Layout::kNCHW));
+    return fc(ops::global_avg_pool2d(slope(y + shortcut), {.layout = Layout::kNCHW}));
   }
 };
 

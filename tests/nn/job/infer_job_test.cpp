@@ -88,8 +88,7 @@ std::vector<std::string> repeated_preparations(const Program& program) {
 // A norm that stays, since no convolution stands before it, moves nothing in evaluation.
 TEST(InferJob, FoldsLargeWeightsOnceBesideANormThatStays) {
   const BatchNorm2d norm(64);
-  const Sequential model(norm, ReLU(), Conv2d(64, 64, {.kernel = 3, .padding = 1, .bias = false}),
-                         BatchNorm2d(64));
+  const Sequential model(norm, ReLU(), Conv2d(64, 64, 3, {.padding = 1, .bias = false}), BatchNorm2d(64));
   InferJob infer(model);
   const Tensor x = floats({1, 64, 6, 6}, 1);
   infer(x);

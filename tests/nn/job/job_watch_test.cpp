@@ -115,22 +115,22 @@ TEST(JobWatch, RandomNumbersThatNoStepCouldDrawAnewAreRefused) {
   manual_seed(7);
   auto own = std::make_shared<Generator>(7);
   TrainJob with_own(
-      model,
+      model, sgd,
       [&](std::span<const Tensor> in) {
         return std::vector<Tensor>{CrossEntropyLoss{}(model(ops::dropout(in[0], 0.5, *own)), in[1])};
       },
-      sgd, kPlain);
+      kPlain);
   EXPECT_NE(message_of([&] {
               with_own.step({images(0), classes(0)}, 0.0);
             }).find("from a generator of its own"),
             std::string::npos);
   TrainJob with_noise(
-      model,
+      model, sgd,
       [&](std::span<const Tensor> in) {
         const Tensor noise = init::normal(in[0].shape(), 0.0, 1.0, default_generator());
         return std::vector<Tensor>{CrossEntropyLoss{}(model(in[0] + noise), in[1])};
       },
-      sgd, kPlain);
+      kPlain);
   EXPECT_NE(message_of([&] {
               with_noise.step({images(0), classes(0)}, 0.0);
             }).find("drew random numbers on the host"),
@@ -155,7 +155,7 @@ TEST(JobWatch, ModulesOutsideOfTheModelAreWatched) {
   };
   for (const bool with_passes : {false, true}) {
     TrainJob job(
-        student, [&](std::span<const Tensor> in) { return std::vector<Tensor>{loss(in[0])}; }, sgd,
+        student, sgd, [&](std::span<const Tensor> in) { return std::vector<Tensor>{loss(in[0])}; },
         with_passes ? TrainJobOptions{} : kPlain);
     teacher.train();
     expect_eager_loss(job, 0);
@@ -174,11 +174,11 @@ TEST(JobWatch, TensorsThatWereTakenForConstantAreWatched) {
   SGD sgd(model.parameters());
   const Tensor scale = Tensor::full({4}, 1.0);
   TrainJob job(
-      model,
+      model, sgd,
       [&](std::span<const Tensor> in) {
         return std::vector<Tensor>{CrossEntropyLoss{}(model(in[0] * ops::square(scale)), in[1])};
       },
-      sgd, kPlain);
+      kPlain);
   for (int i = 0; i < 3; ++i) {
     ops::fill_(scale, 1.0 + i);
     const State before = model.state();
@@ -195,12 +195,12 @@ TEST(JobWatch, WhatViewsShowIsReadWhenTheJobRuns) {
   SGD sgd(model.parameters());
   const Tensor scales = Tensor::full({2, 2, 2}, 1.0);
   TrainJob job(
-      model,
+      model, sgd,
       [&](std::span<const Tensor> in) {
         const Tensor scale = ops::slice(ops::reshape(scales, {8}), 0, 4, 8);
         return std::vector<Tensor>{CrossEntropyLoss{}(model(in[0] * scale), in[1])};
       },
-      sgd, kPlain);
+      kPlain);
   for (int i = 0; i < 3; ++i) {
     ops::fill_(scales, 1.0 + i);
     const State before = model.state();
@@ -257,12 +257,9 @@ TEST(JobWatch, AJobWithinAJobIsRefused) {
   const Net model;
   SGD sgd(model.parameters());
   InferJob inner(model);
-  TrainJob job(
-      model,
-      [&](std::span<const Tensor> in) {
-        return std::vector<Tensor>{CrossEntropyLoss{}(inner(in[0]), in[1])};
-      },
-      sgd);
+  TrainJob job(model, sgd, [&](std::span<const Tensor> in) {
+    return std::vector<Tensor>{CrossEntropyLoss{}(inner(in[0]), in[1])};
+  });
   EXPECT_EQ(message_of([&] {
               job.step({images(0), classes(0)}, 0.1);
             }),

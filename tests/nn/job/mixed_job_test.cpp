@@ -91,11 +91,11 @@ TEST(MixedJob, TrainsAResNetAsEagerCodeDoes) {
 }
 
 struct Varied : Module {
-  Conv2d first = child("first", Conv2d(3, 8, {.kernel = 3, .layout = Layout::kNCHW}));
+  Conv2d first = child("first", Conv2d(3, 8, 3, {.layout = Layout::kNCHW}));
   PReLU slopes = child("slopes", PReLU(8, {.layout = Layout::kNCHW}));
   GroupNorm groups = child("groups", GroupNorm(2, 8, {.layout = Layout::kNCHW}));
   ConvTranspose2d transposed =
-      child("transposed", ConvTranspose2d(8, 6, {.kernel = 3, .stride = 2, .layout = Layout::kNCHW}));
+      child("transposed", ConvTranspose2d(8, 6, 3, {.stride = 2, .layout = Layout::kNCHW}));
   BatchNorm2d norm = child("norm", BatchNorm2d(6, {.layout = Layout::kNCHW}));
   GlobalAvgPool2d pool = child("pool", GlobalAvgPool2d(Layout::kNCHW));
   LayerNorm features = child("features", LayerNorm(6));

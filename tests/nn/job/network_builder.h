@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <sinter/core/base/layout.h>
-#include <sinter/nn/module/size2d.h>
+#include <sinter/core/base/size2d.h>
 
 #include "nn/job/random_network.h"
 

@@ -295,8 +295,7 @@ void NetworkBuilder::twice() {
         [=](const auto& values) { return member(values[again]); });
   };
   if (maker_.chance(0.5)) {
-    call_twice("Conv2d",
-               Conv2d(image.channels, image.channels, {.kernel = 3, .padding = 1, .layout = image.layout}));
+    call_twice("Conv2d", Conv2d(image.channels, image.channels, 3, {.padding = 1, .layout = image.layout}));
   } else {
     call_twice("BatchNorm2d",
                BatchNorm2d(image.channels, {.epsilon = norm_epsilon(), .layout = image.layout}));
@@ -424,7 +423,7 @@ void NetworkBuilder::transposed() {
   const int64_t channels = maker_.integer(1, 4), stride = maker_.integer(1, 2);
   apply(v, {channels, (image.height - 1) * stride + 2, (image.width - 1) * stride + 2, image.layout},
         "ConvTranspose2d",
-        ConvTranspose2d(image.channels, channels, {.kernel = 2, .stride = stride, .layout = image.layout}));
+        ConvTranspose2d(image.channels, channels, 2, {.stride = stride, .layout = image.layout}));
 }
 
 void NetworkBuilder::unused() {

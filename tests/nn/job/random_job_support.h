@@ -128,7 +128,7 @@ inline Outcome train_by_job(const Case& c, const Training& training, TrainJobOpt
   options.ema = average.get();
   options.accumulate = training.accumulate;
   TrainJob job(
-      network, [&](std::span<const Tensor> inputs) { return network(inputs[0], inputs[1]); }, *optimizer,
+      network, *optimizer, [&](std::span<const Tensor> inputs) { return network(inputs[0], inputs[1]); },
       options);
   Outcome outcome;
   manual_seed(c.seed);

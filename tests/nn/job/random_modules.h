@@ -20,8 +20,8 @@ struct StandardizedConv2d : Module {
   StandardizedConv2d(const Tensor& value, Layout images)
       : weight(parameter("weight", value, {.layout = images})), layout(images) {}
   Tensor forward(const Tensor& x) const override {
-    const Tensor centred = weight - ops::mean(weight, {1, 2, 3}, true);
-    const Tensor scale = ops::rsqrt(ops::mean(ops::square(centred), {1, 2, 3}, true) + 0.01);
+    const Tensor centred = weight - ops::mean(weight, {1, 2, 3}, {.keep_dims = true});
+    const Tensor scale = ops::rsqrt(ops::mean(ops::square(centred), {1, 2, 3}, {.keep_dims = true}) + 0.01);
     return ops::conv2d(x, centred * scale, {}, {.layout = layout});
   }
   Parameter weight;

@@ -57,13 +57,10 @@ TEST(SharedJob, TrainJobNoticesASecondThread) {
   SGD sgd(model.parameters());
   std::function<void()> amid;
   const CrossEntropyLoss loss;
-  TrainJob job(
-      model,
-      [&](std::span<const Tensor> inputs) {
-        amid();
-        return std::vector<Tensor>{loss(model(inputs[0]), inputs[1])};
-      },
-      sgd);
+  TrainJob job(model, sgd, [&](std::span<const Tensor> inputs) {
+    amid();
+    return std::vector<Tensor>{loss(model(inputs[0]), inputs[1])};
+  });
   const Tensor x = floats({2, 4}, 1), y = labels(2, 3, 1);
   for (const bool prepares : {false, true}) {
     EXPECT_EQ(
@@ -142,9 +139,8 @@ TEST(SharedJob, LoadersNoticeASecondThread) {
 
 Sequential small_network() {
   manual_seed(1);
-  return Sequential(Conv2d(3, 8, {.kernel = 3, .padding = 1}), BatchNorm2d(8), ReLU(), Dropout(0.5),
-                    Conv2d(8, 8, {.kernel = 3, .padding = 1}), BatchNorm2d(8), GlobalAvgPool2d(),
-                    Linear(8, 6));
+  return Sequential(Conv2d(3, 8, 3, {.padding = 1}), BatchNorm2d(8), ReLU(), Dropout(0.5),
+                    Conv2d(8, 8, 3, {.padding = 1}), BatchNorm2d(8), GlobalAvgPool2d(), Linear(8, 6));
 }
 
 // The model is in training mode, and each thread's job compiles while others do.
@@ -218,8 +214,7 @@ TEST(EvalMode, IsThatOfItsThread) {
 TEST(JobThreads, MayChangeAfterAJobWasCompiled) {
   const int before = num_threads();
   manual_seed(1);
-  const Sequential model(Conv2d(3, 64, {.kernel = 3, .padding = 1}), ReLU(),
-                         Conv2d(64, 64, {.kernel = 3, .padding = 1}));
+  const Sequential model(Conv2d(3, 64, 3, {.padding = 1}), ReLU(), Conv2d(64, 64, 3, {.padding = 1}));
   const Tensor x = floats({8, 3, 16, 16}, 1);
   set_num_threads(1);
   const std::vector<float> expected = InferJob(model)(x).to_vector<float>();

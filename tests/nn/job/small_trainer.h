@@ -14,7 +14,7 @@ namespace sinter::nn::testing {
 
 /// A little of everything that a step changes: weights, running statistics, counters, random numbers.
 struct SmallNet : Module {
-  Conv2d conv = child("conv", Conv2d(2, 5, {.kernel = 3, .padding = 1, .bias = false}));
+  Conv2d conv = child("conv", Conv2d(2, 5, 3, {.padding = 1, .bias = false}));
   BatchNorm2d norm = child("norm", BatchNorm2d(5));
   PReLU prelu = child("prelu", PReLU(5));
   Dropout drop = child("drop", Dropout(0.25));

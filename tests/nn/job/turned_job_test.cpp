@@ -90,19 +90,19 @@ TEST(TurnedJob, TrainsAResNetInEitherDirection) {
 }
 
 struct Decoder : Module {
-  Conv2d first = child("first", Conv2d(3, 8, {.kernel = 3, .padding = 1, .layout = Layout::kNCHW}));
+  Conv2d first = child("first", Conv2d(3, 8, 3, {.padding = 1, .layout = Layout::kNCHW}));
   PReLU slopes = child("slopes", PReLU(8, {.layout = Layout::kNCHW}));
-  MaxPool2d pool = child("pool", MaxPool2d({.kernel = 2, .layout = Layout::kNCHW}));
+  MaxPool2d pool = child("pool", MaxPool2d(2, {.layout = Layout::kNCHW}));
   Upsample up = child("up", Upsample({.mode = UpsampleMode::kBilinear, .layout = Layout::kNCHW}));
   ConvTranspose2d transposed =
-      child("transposed", ConvTranspose2d(16, 6, {.kernel = 3, .stride = 2, .layout = Layout::kNCHW}));
+      child("transposed", ConvTranspose2d(16, 6, 3, {.stride = 2, .layout = Layout::kNCHW}));
   BatchNorm2d norm = child("norm", BatchNorm2d(6, {.layout = Layout::kNCHW}));
-  Conv2d last = child("last", Conv2d(6, 5, {.kernel = 1, .layout = Layout::kNCHW}));
+  Conv2d last = child("last", Conv2d(6, 5, 1, {.layout = Layout::kNCHW}));
   Tensor forward(const Tensor& x) const override {
     const Tensor wide = slopes(first(x));
     const Tensor both = ops::concat({up(pool(wide)), wide}, 1);
-    const Tensor large = ops::relu(
-        norm(transposed(ops::pad(both, {{0, 0}, {0, 0}, {1, 1}, {1, 0}}, ops::PadMode::kReplicate))));
+    const Tensor large = ops::relu(norm(
+        transposed(ops::pad(both, {{0, 0}, {0, 0}, {1, 1}, {1, 0}}, {.mode = ops::PadMode::kReplicate}))));
     return ops::mean(ops::softmax(last(large), 1), {2, 3}) * 5.0;
   }
 };
@@ -112,13 +112,12 @@ TEST(TurnedJob, TrainsWhatResamplesJoinsPadsAndTransposes) {
 }
 
 struct Normed : Module {
-  Conv2d first = child("first", Conv2d(3, 8, {.kernel = 3, .layout = Layout::kNCHW}));
+  Conv2d first = child("first", Conv2d(3, 8, 3, {.layout = Layout::kNCHW}));
   GroupNorm groups = child("groups", GroupNorm(2, 8, {.layout = Layout::kNCHW}));
-  Conv2d second =
-      child("second", Conv2d(8, 8, {.kernel = 3, .stride = 2, .groups = 4, .layout = Layout::kNCHW}));
+  Conv2d second = child("second", Conv2d(8, 8, 3, {.stride = 2, .groups = 4, .layout = Layout::kNCHW}));
   LayerNorm channels = child("channels", LayerNorm(8));
-  Conv2d third = child("third", Conv2d(8, 8, {.kernel = 3, .layout = Layout::kNCHW}));
-  AvgPool2d pool = child("pool", AvgPool2d({.kernel = 2, .layout = Layout::kNCHW}));
+  Conv2d third = child("third", Conv2d(8, 8, 3, {.layout = Layout::kNCHW}));
+  AvgPool2d pool = child("pool", AvgPool2d(2, {.layout = Layout::kNCHW}));
   Flatten flatten = child("flatten", Flatten(Layout::kNCHW));
   Linear head = child("head", Linear(8, 5));
   Tensor forward(const Tensor& x) const override {

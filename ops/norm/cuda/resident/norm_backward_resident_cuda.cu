@@ -124,7 +124,7 @@ void run(const NormGradCall& call, const NormResidentPlan& plan, const Stream& s
 NormResidentPlan plan_resident(const NormGradProblem& problem) {
   const NormGradOptions& options = problem.options;
   if (!problem.aligned || !options.training || options.normalize_addend ||
-      options.activation == Activation::kPRelu || (problem.has_dy2 && !problem.addend_grad))
+      options.activation == fused::Activation::kPRelu || (problem.has_dy2 && !problem.addend_grad))
     return {};
   return plan_resident_tensors(problem.view, problem.dtype, problem.device, 2);
 }

@@ -103,8 +103,8 @@ void run(const NormCall& call, const NormResidentPlan& plan, const Stream& strea
 
 template <class T, AddendKind kind>
 void run(const NormCall& call, const NormResidentPlan& plan, const Stream& stream, void* workspace) {
-  call.options.activation == Activation::kPRelu ? run<T, kind, true>(call, plan, stream, workspace)
-                                                : run<T, kind, false>(call, plan, stream, workspace);
+  call.options.activation == fused::Activation::kPRelu ? run<T, kind, true>(call, plan, stream, workspace)
+                                                       : run<T, kind, false>(call, plan, stream, workspace);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-namespace sinter::nn {
+namespace sinter {
 
 /// A pair of extents for height and width; one number stands for both: `.kernel = 3`, `.kernel = {3, 5}`.
 struct Size2d {
@@ -44,4 +44,4 @@ constexpr Padding2d same_padding(Size2d kernel, Size2d dilation = 1) {
   return {rows / 2, rows - rows / 2, columns / 2, columns - columns / 2};
 }
 
-}  // namespace sinter::nn
+}  // namespace sinter
