@@ -43,6 +43,7 @@ constexpr examples::CommonHelp kHelp = {
               .nesterov = "Nesterov's form of the momentum (off)",
               .weight_decay = "Weight decay (sgd: 0.0005; adamw: 0.1; adam, rmsprop: 0.00001; lars: 0.0001; "
                               "lamb: 0.02)",
+              .decay_norms = "Weight decay on norms, slopes of PReLU and biases too (on, as InsightFace)",
               .ema = "Keep moving averages of the backbone's weights, of which a step keeps this share, and "
                      "verify and save these; 0: none",
               .plateau =
@@ -253,6 +254,8 @@ std::string check_together(const Options& options) {
   if (!options.embed.empty() && options.output.empty()) return "--embed needs --output <file>";
   if (options.trains() && !has_data && !options.resume)
     return "there is nothing to train on: --data <path>, or --synthetic <identities>";
+  if (options.course.patience > 0 && options.verify.empty() && options.trains() && !options.resume)
+    return "--patience needs pairs: --verify <path>";
   if (!options.trains() && (options.processes > 1 || options.gpus > 0))
     return fmt::format("{} is of one process", options.only());
   if (const std::string mistake = check_model(options); !mistake.empty()) return mistake;

@@ -31,6 +31,7 @@ constexpr examples::CommonHelp kHelp = {
               .nesterov = "Nesterov's form of the momentum (on for sgd)",
               .weight_decay = "Weight decay (sgd: 0.0005; adamw: 0.05; adam, rmsprop: 0.00001; lars: 0.0001; "
                               "lamb: 0.02)",
+              .decay_norms = "Weight decay on norms and biases too (off)",
               .ema = "Keep moving averages of the weights, of which a step keeps this share, and test and "
                      "save these; 0: none",
               .plateau = "Epochs in a row without a smaller test loss that --schedule plateau puts up with "

@@ -40,10 +40,7 @@ void add_course_rows(OptionTable& table, CourseOptions& options, const StepHelp&
       .add("--warmup-epochs", options.warmup_epochs, whole(0, 1'000'000),
            "Epochs in which the learning rate rises; 0: those of --warmup")
       .kept_unless("0");
-  table
-      .add("--power", options.power, number(1e-3, 100),
-           "Power of --schedule polynomial; InsightFace's published logs have 2, its code now has 1")
-      .kept_unless("2");
+  table.add("--power", options.power, number(1e-3, 100), "Power of --schedule polynomial").kept_unless("2");
   table.add(
       "--milestones", options.milestones, [&options](const std::string& text) { options.milestones = text; },
       milestones(),
@@ -118,8 +115,7 @@ void add_optimizer_rows(OptionTable& table, StepOptions& options, const StepHelp
       .of_optimizers({"adamw", "adam", "lamb"});
   table.add("--weight-decay", options.weight_decay, number(0, 1e3), help.weight_decay)
       .of_optimizers(optimizer_names());
-  table.add("--decay-norms,!--no-decay-norms", options.decay_norms,
-            "Weight decay on norms, slopes of PReLU and biases too");
+  table.add("--decay-norms,!--no-decay-norms", options.decay_norms, help.decay_norms);
   table.add("--ema", options.ema, number(0, 0.9999999), help.ema).kept_unless("0");
   table.add("--clip", options.clip, number(0, 1e9), "Largest norm of the gradients; 0: no limit");
 }

@@ -69,7 +69,7 @@ struct StepOptions {
 
 /// The lines of --help that differ from one trainer to the next, as their defaults do.
 struct StepHelp {
-  const char *epochs, *batch, *lr, *warmup, *nesterov, *weight_decay, *ema, *plateau, *decode;
+  const char *epochs, *batch, *lr, *warmup, *nesterov, *weight_decay, *decay_norms, *ema, *plateau, *decode;
 };
 
 /// --epochs, --batch and --accumulate.
