@@ -33,6 +33,17 @@ several_train_as_one() {
   alike one eager 2e-3
 }
 
+# Five steps of two batches each, whole, so that ranks are held to have the same weights and averages at the end.
+so_do_batches_of_a_step() {
+  local several="--synthetic 13 $small --epochs 1 --accumulate 2 --optimizer adamw --lr 0.001 --ema 0.9"
+  run 0 $several --log-dir one-of-two
+  run 0 $several --log-dir two-of-two --processes 2
+  alike one-of-two two-of-two 2e-3
+  run 0 $several --log-dir eager-of-two --processes 2 --eager --verify people
+  says_like '^step 5  people'
+  alike one-of-two eager-of-two 2e-3
+}
+
 # What three compare in parts is what one compares: the same weights, and distances to some digits. Eleven pairs make parts of 3, 4
 # and 4.
 pairs_are_shared_out() {
@@ -63,7 +74,7 @@ checkpoints_know_no_number_of_processes() {
 
 # 240 identities: one process samples among all, three among 80 each.
 so_do_those_of_a_part_of_the_centres() {
-  run 0 --synthetic 240 $small --sample-rate 0.2 --epochs 1 --checkpoints part --max-steps 3 --processes 3
+  run 0 --synthetic 240 $small --sample-rate 0.2 --epochs 1 --optimizer adamw --lr 0.001 --accumulate 2 --checkpoints part --max-steps 3 --processes 3
   local processes
   for processes in 1 2; do
     cp -r part "part-$processes"
@@ -102,6 +113,7 @@ mistakes_are_one_line() {
 }
 
 several_train_as_one
+so_do_batches_of_a_step
 pairs_are_shared_out
 checkpoints_know_no_number_of_processes
 so_do_those_of_a_part_of_the_centres
