@@ -15,6 +15,7 @@ for image in tests/data/images/*.jpg; do with_options "$image" >"$work/corpus/jp
 for format in png webp; do
   for image in tests/fuzz/seeds/$format/*; do with_options "$image" >"$work/corpus/$format/${image##*/}"; done
 done
+for image in tests/fuzz/seeds/png/*; do { printf '\004' && cat "$image"; } >"$work/corpus/png/mask-${image##*/}"; done
 for image in tests/data/images/*.p[gp]m; do { printf '\003' && tail -c +3 "$image"; } >"$work/corpus/netpbm/${image##*/}"; done
 cp tests/data/verification/*.bin "$work/corpus/pickle"
 mkdir -p "$work/corpus/pytorch_file" && cp tests/data/pytorch/*.p* "$work/corpus/pytorch_file"

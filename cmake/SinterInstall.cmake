@@ -35,6 +35,7 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/sinterConfig.cmake.in
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/sinterConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/sinterConfig.cmake ${PROJECT_BINARY_DIR}/sinterConfigVersion.cmake
               ${PROJECT_SOURCE_DIR}/cmake/FindWebP.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/FindLibDeflate.cmake
         DESTINATION ${SINTER_CMAKE_DIR} COMPONENT development)
 
 # ---- Debian packages -----------------------------------------------------------------------------------------

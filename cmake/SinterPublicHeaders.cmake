@@ -102,11 +102,11 @@ set(SINTER_PUBLIC_HEADERS
   nn/data/image/encode_jpeg.h
   nn/data/image/files/encode_png.h
   nn/data/image/files/image_file.h
+  nn/data/image/files/png.h
   nn/data/image/files/webp.h
   nn/data/image/image.h
   nn/data/image/jpeg.h
   nn/data/image/netpbm.h
-  nn/data/image/png.h
   nn/data/image/resize.h
   nn/data/make_dataset.h
   nn/data/normalize.h

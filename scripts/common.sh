@@ -70,6 +70,7 @@ build_packages=(
   "libpng-dev reading images"
   "libwebp-dev reading images"
   "zlib1g-dev reading gzip files"
+  "libdeflate-dev reading masks"
   "libgloo-dev several processes"
 )
 example_packages=("libcli11-dev options of the example programs")

@@ -9,7 +9,7 @@
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/file_system/file_system.h>
-#include <sinter/nn/data/image/png.h>
+#include <sinter/nn/data/image/files/png.h>
 
 namespace {
 
@@ -36,8 +36,10 @@ void seal(std::vector<uint8_t>& png) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace sinter::nn::data;
   if (size == 0) return 0;
-  const DecodeOptions options = {
-      .channels = (*data & 1) != 0 ? 3 : 1, .apply_orientation = (*data & 2) != 0, .max_pixels = 1 << 16};
+  const DecodeOptions options = {.channels = (*data & 1) != 0 ? 3 : 1,
+                                 .apply_orientation = (*data & 2) != 0,
+                                 .max_pixels = 1 << 16,
+                                 .stored_values = (*data & 4) != 0};
   std::vector<uint8_t> png(data + 1, data + size);
   seal(png);
   try {

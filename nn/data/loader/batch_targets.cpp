@@ -31,6 +31,26 @@ BatchTargets::Stack& BatchTargets::begin_row(Stack& stack, const std::string& wh
   return stack;
 }
 
+void BatchTargets::put_mask(int64_t row, int64_t index, const Image& mask, const Frame* frame) {
+  const int64_t height = frame != nullptr ? frame->height() : mask.height;
+  const int64_t width = frame != nullptr ? frame->width() : mask.width;
+  const DType dtype = device_.is_cpu() ? DType::kInt64 : DType::kUInt8;
+  Tensor tensor;
+  {
+    const std::lock_guard lock(mutex_);
+    tensor = begin_row(masks_, "the masks", {{height, width}, dtype, Device::cpu()}, row, index).tensor;
+  }
+  const auto write = [&](auto* masks) {
+    auto* const to = masks + row * height * width;
+    if (frame != nullptr) {
+      show_mask(*frame, mask, to);
+    } else {
+      std::ranges::copy(mask.pixels, to);
+    }
+  };
+  device_.is_cpu() ? write(tensor.data<int64_t>()) : write(tensor.data<uint8_t>());
+}
+
 void BatchTargets::put(int64_t row, int64_t index, const Sample& sample, const Frame* frame) {
   const auto at = static_cast<size_t>(row);
   if (!sample.boxes.empty()) {
@@ -40,21 +60,7 @@ void BatchTargets::put(int64_t row, int64_t index, const Sample& sample, const F
     boxes_.resize(static_cast<size_t>(rows_));
     boxes_[at].swap(boxes);
   }
-  if (sample.mask.height > 0) {
-    const TensorSpec spec{frame != nullptr ? Shape{frame->height(), frame->width()}
-                                           : Shape{sample.mask.height, sample.mask.width},
-                          DType::kUInt8, Device::cpu()};
-    uint8_t* to = nullptr;
-    {
-      const std::lock_guard lock(mutex_);
-      to = begin_row(masks_, "the masks", spec, row, index).tensor.data<uint8_t>() + at * spec.bytes();
-    }
-    if (frame != nullptr) {
-      show_mask(*frame, sample.mask, to);
-    } else {
-      std::memcpy(to, sample.mask.pixels.data(), spec.bytes());
-    }
-  }
+  if (sample.mask.height > 0) put_mask(row, index, sample.mask, frame);
   for (const auto& [name, value] : sample.values) {
     SINTER_CHECK(value.defined() && value.device().is_cpu(),
                  "[data_loader] expected values on the CPU but {} of sample {} is {}", name, index,

@@ -34,6 +34,7 @@ class BatchTargets {
     Tensor tensor;                // on the host, then on the device; undefined: no row has one
     std::vector<uint8_t> is_put;  // a byte for each row
   };
+  void put_mask(int64_t row, int64_t index, const Image& mask, const Frame* frame);
   Stack& begin_row(Stack& stack, const std::string& what, const TensorSpec& row, int64_t at, int64_t index);
   void check_rows(const Stack& stack, const std::string& what) const;
   BoxBatch gather_boxes() const;
@@ -42,7 +43,7 @@ class BatchTargets {
   const Device device_;
   int64_t rows_ = 0;
   std::mutex mutex_;  // guards which stacks there are; rows of them are their writers'
-  Stack masks_;       // uint8
+  Stack masks_;       // int64 on the CPU; for other devices uint8 until they are there
   std::map<std::string, Stack> values_;
   std::vector<std::vector<ObjectBox>> boxes_;  // of every row; none at all if no row has one
   BoxBatch gathered_;

@@ -2,8 +2,13 @@
 #include <cmath>
 #include <cstring>
 #include <numbers>
+#include <span>
 #include <utility>
 #include <vector>
+
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
 
 #include <sinter/core/base/error.h>
 #include <sinter/nn/data/sample/frame.h>
@@ -110,6 +115,108 @@ void show_turned(const Frame& frame, const Image& image, Image& out) {
       }
     }
   }
+}
+
+/// The row or column of a mask that is seen at a place; -1: none.
+int64_t mask_source(double at, int64_t extent, ops::PadMode border) {
+  const auto pixel = static_cast<int64_t>(std::clamp(std::floor(at), -kFarthest, kFarthest));
+  return ops::border_source(pixel, extent, border);
+}
+
+template <class T>
+void show_turned_mask(const Frame& frame, const Image& mask, T* out) {
+  const auto [a, b, c, d, e, f] = frame.affine();
+  for (int64_t y = 0; y < frame.height(); ++y) {
+    for (int64_t x = 0; x < frame.width(); ++x, ++out) {
+      const double px = static_cast<double>(x) + 0.5, py = static_cast<double>(y) + 0.5;
+      const int64_t column = mask_source(a * px + b * py + c, mask.width, frame.border());
+      const int64_t row = mask_source(d * px + e * py + f, mask.height, frame.border());
+      *out = row < 0 || column < 0 ? static_cast<T>(kMaskIgnore) : static_cast<T>(mask.row(row)[column]);
+    }
+  }
+}
+
+/// The columns of a mask that a row of what is shown takes, -1 for none.
+class MaskColumns {
+ public:
+  MaskColumns(const Frame& frame, int64_t mask_width) {
+    const auto [a, b, c, d, e, f] = frame.affine();
+    for (int64_t x = 0; x < frame.width(); ++x)
+      all_.push_back(mask_source(a * (static_cast<double>(x) + 0.5) + c, mask_width, frame.border()));
+    if (std::ranges::min(all_) >= 0 && mask_width >= kReach && frame.width() % kLanes == 0) group(mask_width);
+  }
+
+  template <class T>
+  void take(const uint8_t* row, T* out) const {
+#ifdef __AVX2__
+    const bool is_aligned = reinterpret_cast<uintptr_t>(out) % (kLanes * sizeof(T)) == 0;
+    if (is_aligned && !groups_.empty()) {
+      for (const Group& group : groups_) {
+        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + group.from));
+        store(_mm_shuffle_epi8(bytes, _mm_cvtsi32_si128(group.offsets)), out);
+        out += kLanes;
+      }
+      return;
+    }
+#endif
+    for (const int64_t column : all_) *out++ = column < 0 ? static_cast<T>(kMaskIgnore) : T{row[column]};
+  }
+
+ private:
+  static constexpr int64_t kLanes = 4, kReach = 16;
+  /// Four columns that lie within 16 bytes.
+  struct Group {
+    int64_t from;
+    int32_t offsets;
+  };
+
+  void group(int64_t mask_width) {
+    for (size_t x = 0; x < all_.size(); x += kLanes) {
+      const auto [least, most] = std::ranges::minmax(std::span(all_).subspan(x, kLanes));
+      Group group{std::min(least, mask_width - kReach), 0};
+      if (most - group.from >= kReach) return groups_.clear();
+      for (int lane = 0; lane < kLanes; ++lane)
+        group.offsets |= static_cast<int32_t>(all_[x + static_cast<size_t>(lane)] - group.from) << 8 * lane;
+      groups_.push_back(group);
+    }
+  }
+#ifdef __AVX2__
+  static void store(__m128i bytes, uint8_t* out) {
+    const int32_t four = _mm_cvtsi128_si32(bytes);
+    std::memcpy(out, &four, sizeof four);
+  }
+  // Past the caches: the batch is larger than they are.
+  static void store(__m128i bytes, int64_t* out) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(out), _mm256_cvtepu8_epi64(bytes));
+  }
+#endif
+
+  std::vector<int64_t> all_;
+  std::vector<Group> groups_;  // none: columns are taken one by one
+};
+
+/// Upright, rows and columns are looked up apart, and the columns once for all rows.
+template <class T>
+void show_mask_as(const Frame& frame, const Image& mask, T* out) {
+  check_picture(frame, "a mask", mask.height, mask.width);
+  SINTER_CHECK(mask.channels == 1, "[frame] expected a mask of 1 channel but got {}", mask.channels);
+  if (!frame.is_upright()) return show_turned_mask(frame, mask, out);
+  const auto [a, b, c, d, e, f] = frame.affine();
+  const auto source_row = [&, e = e, f = f](int64_t y) {
+    return mask_source(e * (static_cast<double>(y) + 0.5) + f, mask.height, frame.border());
+  };
+  const MaskColumns columns(frame, mask.width);
+  for (int64_t y = 0; y < frame.height(); ++y, out += frame.width()) {
+    const int64_t row = source_row(y);
+    if (row >= 0) {
+      columns.take(mask.row(row), out);
+    } else {
+      std::fill_n(out, frame.width(), static_cast<T>(kMaskIgnore));
+    }
+  }
+#ifdef __AVX2__
+  _mm_sfence();  // before another thread is told
+#endif
 }
 
 }  // namespace
@@ -264,31 +371,11 @@ void show(const Frame& frame, const Image& image, Image& out) {
 }
 
 void show_mask(const Frame& frame, const Image& mask, uint8_t* out) {
-  check_picture(frame, "a mask", mask.height, mask.width);
-  SINTER_CHECK(mask.channels == 1, "[frame] expected a mask of 1 channel but got {}", mask.channels);
-  const auto [a, b, c, d, e, f] = frame.affine();
-  const auto source = [&](double at, int64_t extent) {
-    const auto pixel = static_cast<int64_t>(std::clamp(std::floor(at), -kFarthest, kFarthest));
-    return ops::border_source(pixel, extent, frame.border());
-  };
-  const bool upright = frame.is_upright();
-  std::vector<int64_t> columns(static_cast<size_t>(frame.width()));
-  for (int64_t x = 0; x < frame.width(); ++x)
-    columns[static_cast<size_t>(x)] = source(a * (static_cast<double>(x) + 0.5) + c, mask.width);
-  constexpr auto kIgnore = static_cast<uint8_t>(kMaskIgnore);
-  for (int64_t y = 0; y < frame.height(); ++y, out += frame.width()) {
-    const double py = static_cast<double>(y) + 0.5;
-    const int64_t row = source(e * py + f, mask.height);
-    for (int64_t x = 0; x < frame.width(); ++x) {
-      int64_t from_y = row, from_x = columns[static_cast<size_t>(x)];
-      if (!upright) {
-        const double px = static_cast<double>(x) + 0.5;
-        from_x = source(a * px + b * py + c, mask.width);
-        from_y = source(d * px + e * py + f, mask.height);
-      }
-      out[x] = from_x < 0 || from_y < 0 ? kIgnore : mask.row(from_y)[from_x];
-    }
-  }
+  show_mask_as(frame, mask, out);
+}
+
+void show_mask(const Frame& frame, const Image& mask, int64_t* out) {
+  show_mask_as(frame, mask, out);
 }
 
 void show_boxes(const Frame& frame, std::vector<ObjectBox>& boxes) {

@@ -78,6 +78,7 @@ void show(const Frame& frame, const Image& image, Image& out);
 /// What it shows of a mask of that size, which is not blended: the pixel that is there, to the row-major
 /// `out`, and kMaskIgnore beyond a constant border.
 void show_mask(const Frame& frame, const Image& mask, uint8_t* out);
+void show_mask(const Frame& frame, const Image& mask, int64_t* out);
 /// The boxes in the pixels of what is shown, cut to it, in place; those outside disappear. A turned box is
 /// the upright one around it.
 void show_boxes(const Frame& frame, std::vector<ObjectBox>& boxes);

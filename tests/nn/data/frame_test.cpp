@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <random>
+#include <span>
 
 #include <gtest/gtest.h>
 
@@ -42,6 +44,49 @@ Bytes shown_mask(const Frame& frame, const Image& mask) {
   Bytes out(static_cast<size_t>(frame.height() * frame.width()));
   show_mask(frame, mask, out.data());
   return out;
+}
+
+// Against what the frame's map says of each pixel. Columns are taken four at a time where they lie close
+// together, in rows that are aligned.
+TEST(Frame, MasksHoldThePixelThatIsThere) {
+  std::mt19937 random(6);
+  const auto below = [&random](double bound) { return std::uniform_real_distribution(0.0, bound)(random); };
+  for (int i = 0; i < 300; ++i) {
+    const auto height = static_cast<int64_t>(1 + random() % 40),
+               width = static_cast<int64_t>(1 + random() % 90);
+    const Image mask = gray(height, width, [&](int64_t, int64_t) { return random() % 256; });
+    Frame frame(height, width);
+    const double reach = i % 3 == 0 ? 5 : 0;  // over the edges
+    const double top = below(static_cast<double>(height) / 2) - reach,
+                 left = below(static_cast<double>(width) / 2) - reach;
+    const Box box{top, left, 0.1 + below(static_cast<double>(height) - top + reach - 0.1),
+                  0.1 + below(static_cast<double>(width) - left + reach - 0.1)};
+    const int64_t columns =
+        i % 2 == 0 ? static_cast<int64_t>(4 + random() % 30 * 4) : static_cast<int64_t>(1 + random() % 50);
+    frame.crop(box, {static_cast<int64_t>(1 + random() % 30), columns});
+    if (random() % 2 == 0) frame.flip_horizontal();
+    if (random() % 2 == 0) frame.flip_vertical();
+    std::vector<int64_t> expected;
+    const auto [a, b, c, d, e, f] = frame.affine();
+    for (int64_t y = 0; y < frame.height(); ++y) {
+      for (int64_t x = 0; x < frame.width(); ++x) {
+        const double column = std::floor(a * (static_cast<double>(x) + 0.5) + c);
+        const double row = std::floor(e * (static_cast<double>(y) + 0.5) + f);
+        const bool is_there = column >= 0 && column < static_cast<double>(width) && row >= 0 &&
+                              row < static_cast<double>(height);
+        expected.push_back(is_there ? mask.row(static_cast<int64_t>(row))[static_cast<int64_t>(column)]
+                                    : kMaskIgnore);
+      }
+    }
+    const Bytes bytes = shown_mask(frame, mask);
+    ASSERT_TRUE(std::ranges::equal(bytes, expected)) << i;
+    for (const size_t offset : {size_t{0}, size_t{1}}) {
+      const Tensor classes = Tensor::empty({static_cast<int64_t>(offset + expected.size())}, DType::kInt64);
+      int64_t* const out = classes.data<int64_t>() + offset;
+      show_mask(frame, mask, out);
+      ASSERT_TRUE(std::ranges::equal(std::span(out, expected.size()), expected)) << i;
+    }
+  }
 }
 
 TEST(Frame, ShowsExactWindowsOfImageAndMaskAlike) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -79,6 +80,28 @@ inline void append_rows(const PngSample& sample, std::array<int64_t, 4> grid, By
     }
     if (filled > 0) raw.push_back(static_cast<uint8_t>(bits << (8 - filled)));
   }
+}
+
+/// Rows of whole bytes, `bytes` each a pixel, filtered in turns by all of the five filters. Source: W3C, "PNG
+/// Specification", https://www.w3.org/TR/png-3/#9Filters.
+inline Bytes filtered(const Bytes& rows, size_t row_bytes, size_t bytes, size_t first_filter) {
+  Bytes result;
+  const auto paeth = [](int a, int b, int c) {
+    const int p = a + b - c, pa = std::abs(p - a), pb = std::abs(p - b), pc = std::abs(p - c);
+    return pa <= pb && pa <= pc ? a : pb <= pc ? b : c;
+  };
+  for (size_t y = 0; y * row_bytes < rows.size(); ++y) {
+    const size_t filter = (first_filter + y) % 5;
+    result.push_back(static_cast<uint8_t>(filter));
+    for (size_t x = 0; x < row_bytes; ++x) {
+      const size_t at = y * row_bytes + x;
+      const int left = x < bytes ? 0 : rows[at - bytes], above = y == 0 ? 0 : rows[at - row_bytes];
+      const int corner = x < bytes || y == 0 ? 0 : rows[at - row_bytes - bytes];
+      const int predicted[] = {0, left, above, (left + above) / 2, paeth(left, above, corner)};
+      result.push_back(static_cast<uint8_t>(rows[at] - predicted[filter]));
+    }
+  }
+  return result;
 }
 
 inline Bytes make_png(const PngSample& sample) {

@@ -10,7 +10,7 @@
 #include <sinter/nn/data/formats/image_folder.h>
 #include <sinter/nn/data/image/files/encode_png.h>
 #include <sinter/nn/data/image/files/image_file.h>
-#include <sinter/nn/data/image/png.h>
+#include <sinter/nn/data/image/files/png.h>
 
 #include "nn/data/png_samples.h"
 

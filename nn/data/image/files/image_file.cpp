@@ -6,9 +6,9 @@
 
 #include <sinter/core/base/error.h>
 #include <sinter/nn/data/image/files/image_file.h>
+#include <sinter/nn/data/image/files/png.h>
 #include <sinter/nn/data/image/files/webp.h>
 #include <sinter/nn/data/image/netpbm.h>
-#include <sinter/nn/data/image/png.h>
 
 namespace sinter::nn::data {
 

@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <array>
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -14,49 +14,15 @@
 #include <sinter/core/base/error.h>
 #include <sinter/core/file_system/file_system.h>
 #include <sinter/nn/data/image/exif.h>
-#include <sinter/nn/data/image/png.h>
+#include <sinter/nn/data/image/files/plain_png.h>
+#include <sinter/nn/data/image/files/png.h>
+#include <sinter/nn/data/image/files/png_chunk.h>
 
 namespace sinter::nn::data {
 namespace {
 
-constexpr std::array<uint8_t, 8> kSignature = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
-constexpr size_t kHeadBytes = 8, kChecksumBytes = 4;  // of a chunk, before and behind what it holds
-constexpr png_uint_32 kMostExtent = 1 << 20;
-constexpr png_alloc_size_t kMostChunkBytes = 1 << 23;
-
-uint32_t load_be32(const uint8_t* from) {
-  return uint32_t{from[0]} << 24 | uint32_t{from[1]} << 16 | uint32_t{from[2]} << 8 | uint32_t{from[3]};
-}
 void append_be32(uint32_t value, std::vector<uint8_t>& bytes) {
   for (int shift = 24; shift >= 0; shift -= 8) bytes.push_back(static_cast<uint8_t>(value >> shift));
-}
-uint32_t checksum(std::span<const uint8_t> bytes) {
-  return extend_crc32(0, std::as_bytes(bytes));
-}
-
-// A chunk of a file: its length, four letters, what it holds, a checksum of letters and contents.
-struct Chunk {
-  std::span<const uint8_t> whole;
-
-  std::string_view type() const { return {reinterpret_cast<const char*>(&whole[4]), 4}; }
-  std::span<const uint8_t> payload() const {
-    return whole.subspan(kHeadBytes, whole.size() - kHeadBytes - kChecksumBytes);
-  }
-  bool is_critical() const { return type().front() >= 'A' && type().front() <= 'Z'; }
-  bool is_sound() const {
-    return checksum(whole.subspan(4, whole.size() - 8)) == load_be32(&whole[whole.size() - kChecksumBytes]);
-  }
-};
-
-// The chunk that `rest` begins with; none if it is no whole one.
-std::optional<Chunk> first_chunk(std::span<const uint8_t> rest) {
-  if (rest.size() < kHeadBytes + kChecksumBytes) return std::nullopt;
-  const size_t length = load_be32(rest.data());
-  if (length > rest.size() - kHeadBytes - kChecksumBytes) return std::nullopt;
-  const Chunk chunk{rest.first(kHeadBytes + length + kChecksumBytes)};
-  const bool has_letters = std::ranges::all_of(
-      chunk.type(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); });
-  return has_letters ? std::optional(chunk) : std::nullopt;
 }
 
 // What a file has for libpng: the chunks that its pixels depend on and no other, so that none of the others
@@ -66,9 +32,9 @@ class Essence {
  public:
   Essence(std::span<const uint8_t> file, const std::string& name) : name_(name) {
     stream.reserve(file.size());
-    append(file.first(kSignature.size()));
-    std::span<const uint8_t> rest = file.subspan(kSignature.size());
-    while (const std::optional<Chunk> chunk = first_chunk(rest)) {
+    append(file.first(kPngSignature.size()));
+    std::span<const uint8_t> rest = file.subspan(kPngSignature.size());
+    while (const std::optional<PngChunk> chunk = first_png_chunk(rest)) {
       rest = rest.subspan(chunk->whole.size());
       take(*chunk);
       if (chunk->type() == "IEND") return;
@@ -82,7 +48,7 @@ class Essence {
  private:
   void append(std::span<const uint8_t> bytes) { stream.insert(stream.end(), bytes.begin(), bytes.end()); }
 
-  void take(const Chunk& chunk) {
+  void take(const PngChunk& chunk) {
     const std::string_view type = chunk.type();
     if (type == "IHDR" && chunk.payload().size() > 9) colour_type_ = chunk.payload()[9];
     if (type == "IDAT" && !std::exchange(has_pixels_, true)) append_transparency();
@@ -97,7 +63,7 @@ class Essence {
   }
 
   // It is of the pixels, so that its damage is theirs.
-  void take_transparency(const Chunk& chunk) {
+  void take_transparency(const PngChunk& chunk) {
     if (has_pixels_ || (colour_type_ & PNG_COLOR_MASK_ALPHA) != 0) return;  // it means nothing there
     if (!chunk.is_sound()) throw_error<IoError>("[png] {}: damaged: the checksum of tRNS is wrong", name_);
     transparency_ = chunk.payload();
@@ -115,7 +81,7 @@ class Essence {
     constexpr uint8_t kType[] = {'t', 'R', 'N', 'S'};
     append(kType);
     append(transparency_);
-    append_be32(checksum(std::span(stream).subspan(type_at)), stream);
+    append_be32(extend_crc32(0, std::as_bytes(std::span(stream).subspan(type_at))), stream);
   }
 
   const std::string& name_;
@@ -188,8 +154,8 @@ bool read_header(Decoder& decoder) {
     return false;
   }
   png_set_read_fn(decoder.png, &decoder, on_read);
-  png_set_user_limits(decoder.png, kMostExtent, kMostExtent);
-  png_set_chunk_malloc_max(decoder.png, kMostChunkBytes);
+  png_set_user_limits(decoder.png, kMostPngExtent, kMostPngExtent);
+  png_set_chunk_malloc_max(decoder.png, kMostPngChunkBytes);
   png_read_info(decoder.png, decoder.info);
   return true;
 }
@@ -232,11 +198,8 @@ void check_size(const Decoder& decoder, const std::string& name, const DecodeOpt
     throw_error<IoError>("[png] {}: expected at most {} pixels but the image has {} x {}", name,
                          options.max_pixels, height, width);
   }
-  // So few bytes cannot hold so many pixels: nothing is allocated for them. Source: RFC 1951; at best a byte
-  // of deflate stands for 258 * 4.
-  constexpr int64_t kMostPacked = 1032;
   const auto packed = static_cast<int64_t>(png_get_rowbytes(decoder.png, decoder.info)) * height;
-  if (packed / kMostPacked > static_cast<int64_t>(decoder.stream.size())) {
+  if (packed / kMostPngPacked > static_cast<int64_t>(decoder.stream.size())) {
     throw_error<IoError>("[png] {}: expected the pixels of {} x {} but the file has only {} bytes", name,
                          height, width, decoder.stream.size());
   }
@@ -255,21 +218,10 @@ void check_stored_values(const Decoder& decoder, const std::string& name) {
       name, kind, (type & PNG_COLOR_MASK_ALPHA) != 0 ? " with alpha" : "", bits);
 }
 
-}  // namespace
-
-bool is_png(std::span<const uint8_t> bytes) {
-  return bytes.size() >= kSignature.size() && std::equal(kSignature.begin(), kSignature.end(), bytes.begin());
-}
-
-void decode_png(std::span<const uint8_t> bytes, const std::string& name, const DecodeOptions& options,
-                Image& image) {
-  SINTER_CHECK(options.channels == 1 || options.channels == 3, "[png] expected 1 or 3 channels but got {}",
-               options.channels);
-  SINTER_CHECK(options.max_pixels > 0, "[png] expected a limit > 0 but got {} pixels", options.max_pixels);
-  if (!is_png(bytes)) throw_error<IoError>("[png] {}: expected a file that starts with 0x89 PNG", name);
+void decode_with_libpng(std::vector<uint8_t> stream, const std::string& name, const DecodeOptions& options,
+                        Image& image) {
   Decoder decoder;
-  Essence essence(bytes, name);
-  decoder.stream = std::move(essence.stream);
+  decoder.stream = std::move(stream);
   if (!read_header(decoder)) fail(decoder, name);
   check_size(decoder, name, options);
   if (options.stored_values) check_stored_values(decoder, name);
@@ -282,6 +234,25 @@ void decode_png(std::span<const uint8_t> bytes, const std::string& name, const D
     throw_error<InternalError>("[png] {}: expected rows of {} bytes", name, stride);
   if (!read_rows(decoder, image.pixels.data(), stride)) fail(decoder, name);
   if (image.channels % 2 == 0) lay_over_white(image);
+}
+
+}  // namespace
+
+bool is_png(std::span<const uint8_t> bytes) {
+  return bytes.size() >= kPngSignature.size() &&
+         std::equal(kPngSignature.begin(), kPngSignature.end(), bytes.begin());
+}
+
+void decode_png(std::span<const uint8_t> bytes, const std::string& name, const DecodeOptions& options,
+                Image& image) {
+  SINTER_CHECK(options.channels == 1 || options.channels == 3, "[png] expected 1 or 3 channels but got {}",
+               options.channels);
+  SINTER_CHECK(options.max_pixels > 0, "[png] expected a limit > 0 but got {} pixels", options.max_pixels);
+  if (!is_png(bytes)) throw_error<IoError>("[png] {}: expected a file that starts with 0x89 PNG", name);
+  Essence essence(bytes, name);
+  if (!decode_plain_png(essence.stream, options, image)) {
+    decode_with_libpng(std::move(essence.stream), name, options, image);
+  }
   convert_channels(image, options.channels);
   if (options.apply_orientation) orient(image, essence.orientation);
 }
