@@ -51,12 +51,12 @@ size_t peak_of_steps(TrainJob& job, LiveBytes& live, int steps, const MakeBatch&
 struct Vgg : Module {
   Vgg(int64_t classes, Layout layout) : layout_(layout), last(child("last", Linear(32, classes))) {
     for (const auto& [from, to] : {std::pair<int64_t, int64_t>{3, 8}, {8, 16}, {16, 32}}) {
-      convolutions.push_back(child(fmt::format("conv{}", to), Conv2d(from, to, options())));
+      convolutions.push_back(child(fmt::format("conv{}", to), Conv2d(from, to, 3, options())));
       norms.push_back(child(fmt::format("norm{}", to), BatchNorm2d(to, {.layout = layout})));
       slopes.push_back(child(fmt::format("prelu{}", to), PReLU(to, {.layout = layout})));
     }
   }
-  Conv2dOptions options() const { return {.kernel = 3, .padding = 1, .bias = false, .layout = layout_}; }
+  Conv2dOptions options() const { return {.padding = 1, .bias = false, .layout = layout_}; }
   Tensor forward(const Tensor& x) const override {
     Tensor y = x;
     for (size_t i = 0; i < norms.size(); ++i) y = pool(slopes[i](norms[i](convolutions[i](y))));
