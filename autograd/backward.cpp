@@ -256,9 +256,19 @@ void backward(const Tensor& result, const BackwardOptions& options) {
                "gradient, or it was computed while a NoGrad was alive{}",
                grad_enabled() ? "" : ", as one is now");
   const Tensor start = first_gradient(result, options.gradient);
-  Backward walk(options.retain_graph, false, nullptr);
+  SINTER_CHECK(!options.create_graph || grad_enabled(),
+               "[backward] expected no NoGrad under create_graph, which records, but one is alive");
+  Backward walk(options.retain_graph, options.create_graph, nullptr);
   walk.arrive(edge_to(result), start);
   walk.run();
+}
+
+void Tensor::backward() const {
+  sinter::backward(*this);
+}
+
+void Tensor::backward(const BackwardOptions& options) const {
+  sinter::backward(*this, options);
 }
 
 std::vector<Tensor> autograd::recorded_gradients(const std::vector<Tensor>& results,

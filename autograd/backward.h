@@ -9,8 +9,12 @@ namespace sinter {
 struct BackwardOptions {
   /// The gradient of `result` to start from, of its spec; undefined: 1, and `result` must have one element.
   Tensor gradient = {};
-  /// Keeps the saved tensors, so that backward can run again through the same graph.
+  /// Keeps the saved tensors, so that backward can run again through the same graph. With create_graph they
+  /// are kept in any case.
   bool retain_graph = false;
+  /// Records how the gradients are computed, so that what they leave in grad() can be differentiated in its
+  /// turn; as of GradOptions. grad() then holds the graph, and the graph its leaves: set_grad({}) frees both.
+  bool create_graph = false;
 };
 
 /// Adds the gradient of `result` to grad() of every leaf it was computed from that requires one.

@@ -12,7 +12,8 @@
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/copy/copy.h>
 
-namespace sinter::autograd {
+namespace sinter {
+namespace autograd {
 namespace {
 
 using Function = std::function<Tensor(const Tensor&)>;
@@ -139,18 +140,20 @@ Tensor run_hooks(const Tensor& leaf, Tensor gradient) {
   return run(Table::instance().find({TraceAccess::id(leaf), -1}).first, std::move(gradient));
 }
 
-Tensor retain_grad(const Tensor& x) {
-  check("retain_grad", x);
-  if (!x.is_leaf()) Table::instance().retain(x);
-  return x;
+}  // namespace autograd
+
+Tensor Tensor::retain_grad() const {
+  autograd::check("retain_grad", *this);
+  if (!is_leaf()) autograd::Table::instance().retain(*this);
+  return *this;
 }
 
-Hook register_hook(const Tensor& x, std::function<Tensor(const Tensor&)> hook) {
-  check("register_hook", x);
+Hook Tensor::register_hook(std::function<Tensor(const Tensor&)> hook) const {
+  autograd::check("register_hook", *this);
   SINTER_CHECK(hook != nullptr, "[register_hook] expected a function but got none");
-  auto entry = std::make_shared<Function>(std::move(hook));
-  Table::instance().add_hook(x, entry);
+  auto entry = std::make_shared<autograd::Function>(std::move(hook));
+  autograd::Table::instance().add_hook(*this, entry);
   return Hook(std::move(entry));
 }
 
-}  // namespace sinter::autograd
+}  // namespace sinter

@@ -80,6 +80,7 @@ peer_of() {
     copy | prelu | permute | batch_norm | matvec | conv2d | linear) echo torch_kernels ;;
     train_step) echo torch_resnet ;;
     predict) echo torch_predict ;;
+    infer) echo torch_infer ;;
     eager_overhead) echo torch_eager_overhead ;;
   esac
 }

@@ -200,7 +200,7 @@ size_t measure_job(bench::Report& report, const std::string& mode, const Problem
         const ProgramStats& stats = training.job().program().stats();
         bytes = stats.arena_bytes;
         row.figures["calls"] = static_cast<double>(stats.calls);
-        row.figures["captured"] = stats.captured ? 1.0 : 0.0;
+        row.figures["launches"] = static_cast<double>(stats.launches);
         row.figures["arena_over_least"] =
             static_cast<double>(stats.arena_bytes) / static_cast<double>(stats.least_arena_bytes);
         if (profile) fmt::print("{}", training.job().report());

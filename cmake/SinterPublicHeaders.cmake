@@ -14,6 +14,7 @@ set(SINTER_PUBLIC_HEADERS
   core/base/layout.h
   core/base/log.h
   core/base/shape.h
+  core/base/size2d.h
   core/text/printable.h
   core/comm/communication_error.h
   core/comm/communicator.h
@@ -56,11 +57,15 @@ set(SINTER_PUBLIC_HEADERS
   ops/common/elementwise_op.h
   ops/common/op_support.h
   ops/common/image_output.h
+  ops/conv2d/conv1d.h
   ops/cross_entropy/shard_cross_entropy.h
   ops/norm/activation.h
+  ops/norm/group_norm.h
   ops/operators.h
   ops/ops.h
+  ops/tensor/closeness.h
   ops/tensor/statistics.h
+  ops/upsample/pixel_shuffle.h
 
   autograd/backward.h
   autograd/differentiate.h
@@ -152,7 +157,6 @@ set(SINTER_PUBLIC_HEADERS
   nn/module/clone_scope.h
   nn/module/default_layout.h
   nn/module/module.h
-  core/base/size2d.h
   nn/module/variable.h
   nn/nn.h
   nn/optim/adam.h

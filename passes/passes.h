@@ -11,6 +11,7 @@ void make_mixed(Graph& graph, PassContext& context);
 void turn_layout(Graph& graph, PassContext& context);
 void fold_normalization(Graph& graph, PassContext& context);
 void fuse_normalization(Graph& graph, PassContext& context);
+void fuse_convolution(Graph& graph, PassContext& context);
 void sum_gradients(Graph& graph, PassContext& context);
 void choose_norm_backend(Graph& graph, PassContext& context);
 void sum_in_convolutions(Graph& graph, PassContext& context);

@@ -23,6 +23,8 @@ const Pass kForwardPasses[] = {
     {"channels_last", "images are turned to the layout that is asked for", false, turn_layout},
     {"fuse_normalization", "normalisations take in sums and activations behind them", false,
      fuse_normalization},
+    {"fuse_convolution", "convolutions take in bias, sum and activation behind them (inference)", false,
+     fuse_convolution},
 };
 
 const Pass kStepPasses[] = {

@@ -41,6 +41,11 @@ inline bool is_in(const GraphNode& node, uint64_t mask, size_t i) {
   return declared < 64 && (mask >> declared & 1) != 0;
 }
 
+/// The one call that reads `value`; nullptr if there are others, or if it is a result of the job.
+inline GraphNode* only_user(const GraphValue& value) {
+  return value.users.size() == 1 && value.output_uses == 0 ? value.users.front() : nullptr;
+}
+
 /// "conv2d in layer1.0.conv1".
 inline std::string name_of(const GraphNode& node) {
   return node.scope.empty() ? node.op->name() : node.op->name() + " in " + node.scope;

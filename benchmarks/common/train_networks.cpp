@@ -54,7 +54,7 @@ nn::Sequential vgg16(int64_t classes) {
   int64_t channels = 3;
   for (const int64_t width : {64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0}) {
     if (width == kPool) {
-      layers.add(nn::MaxPool2d(nn::Pool2dOptions{.kernel = 2}));
+      layers.add(nn::MaxPool2d(2));
       continue;
     }
     layers.add(conv(channels, width, 3));
@@ -86,7 +86,7 @@ class ResNeXtBlock : public nn::Module {
 
 nn::Sequential resnext50(int64_t classes) {
   nn::Sequential layers(conv(3, 64, 7, 2), nn::BatchNorm2d(64), nn::ReLU(),
-                        nn::MaxPool2d(nn::Pool2dOptions{.kernel = 3, .stride = 2, .padding = 1}));
+                        nn::MaxPool2d(3, {.stride = 2, .padding = 1}));
   int64_t channels = 64, stage = 0;
   for (const int blocks : {3, 4, 6, 3}) {
     const int64_t width = int64_t{256} << stage;

@@ -61,7 +61,7 @@ void add_pools(OpCaseTable& table) {
         OpCase{{OpInput{{s.images, s.channels}, s.dtype}},
                ops::GlobalPoolOptions{.layout = s.layout, .height = s.height, .width = s.width}}};
   };
-  table["adaptive_avg_pool2d"] = [](const OpSize& s) {
+  table["adaptive_avg_pool2d"] = table["adaptive_max_pool2d"] = [](const OpSize& s) {
     return std::vector{
         OpCase{{image(s)}, ops::AdaptivePoolAttributes{.size = {kPooled, kPooled}, .layout = s.layout}}};
   };
@@ -103,6 +103,10 @@ void add_convolutions(OpCaseTable& table) {
   static constexpr auto kFilters = filters;
   table["conv2d"] = table["conv2d_sums"] = [](const OpSize& s) {
     return std::vector{OpCase{{image(s), kFilters(s), std::nullopt}, conv(s)}};
+  };
+  table["conv2d_bias_act"] = [](const OpSize& s) {
+    return std::vector{OpCase{{image(s), kFilters(s), OpInput{{s.channels}, s.dtype}, image(s), std::nullopt},
+                              ops::Conv2dActOptions{conv(s), ops::fused::Activation::kRelu}}};
   };
   table["conv2d_grad_input"] = [](const OpSize& s) {
     return std::vector{

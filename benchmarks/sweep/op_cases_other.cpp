@@ -5,9 +5,11 @@
 #include <sinter/ops/cast/cast_math.h>
 #include <sinter/ops/concat/concat.h>
 #include <sinter/ops/cross_entropy/cross_entropy.h>
+#include <sinter/ops/cumsum/cumsum.h>
 #include <sinter/ops/dropout/dropout.h>
 #include <sinter/ops/embedding/embedding.h>
 #include <sinter/ops/fill/fill_attributes.h>
+#include <sinter/ops/flip/flip.h>
 #include <sinter/ops/gather/gather.h>
 #include <sinter/ops/l2_normalize/l2_normalize.h>
 #include <sinter/ops/loss_scale/loss_scale.h>
@@ -63,6 +65,11 @@ void add_reductions(OpCaseTable& table) {
   table["sum_to"] = [](const OpSize& s) { return Cases{{{matrix(s)}, ops::ShapeAttributes{{s.columns}}}}; };
   table["broadcast_to"] = [](const OpSize& s) {
     return Cases{{{OpInput{{s.columns}, s.dtype}}, ops::ShapeAttributes{{s.rows, s.columns}}}};
+  };
+  table["cumsum"] = [](const OpSize& s) {
+    return Cases{{{matrix(s)}, ops::CumsumAttributes{1}, "of rows"},
+                 {{matrix(s)}, ops::CumsumAttributes{0}, "of columns"},
+                 {{OpInput{{s.rows * s.columns}, s.dtype}}, ops::CumsumAttributes{0}, "of one row"}};
   };
   table["argmax"] = [](const OpSize& s) { return Cases{{{logits(s)}, ops::ArgmaxAttributes{}}}; };
   table["topk"] = [](const OpSize& s) { return Cases{{{logits(s)}, ops::TopKAttributes{kTop, -1}}}; };
@@ -154,6 +161,10 @@ void add_shapes(OpCaseTable& table) {
   table["concat"] = [](const OpSize& s) { return Cases{{{matrix(s), matrix(s)}, ops::ConcatAttributes{1}}}; };
   table["slice"] = [](const OpSize& s) {
     return Cases{{{matrix(s)}, ops::SliceAttributes{1, 3, s.columns - 5}}};
+  };
+  table["flip"] = [](const OpSize& s) {
+    return Cases{{{matrix(s)}, ops::FlipAttributes{{1}}, "of rows"},
+                 {{matrix(s)}, ops::FlipAttributes{{0}}, "of columns"}};
   };
   table["pad"] = [](const OpSize& s) { return Cases{{{matrix(s)}, ops::PadAttributes{{{{0, 0}, {1, 2}}}}}}; };
   table["pad_grad"] = [](const OpSize& s) {

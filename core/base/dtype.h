@@ -14,6 +14,7 @@ namespace sinter {
 /// The element type of a tensor. float64 serves gradient checks and references; convolutions in it
 /// are slow on GPUs.
 enum class DType : uint8_t { kFloat32, kFloat16, kBFloat16, kFloat64, kInt64, kInt32, kUInt8, kBool };
+using enum DType;  // kFloat32 for short
 
 inline constexpr DType kAllDTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64,
                                        DType::kInt64,   DType::kInt32,   DType::kUInt8,    DType::kBool};

@@ -126,9 +126,15 @@ void Program::plan(const ProgramOptions& options) {
   const int end = static_cast<int>(graph_->node_count());
   std::vector<const GraphValue*> roots;
   std::vector<BufferLifetime> buffers;
-  for (const auto& [value, lifetime] : lifetimes.buffers) {
-    roots.push_back(value);
-    buffers.push_back(options.reuse_memory ? lifetime : BufferLifetime{lifetime.bytes, 0, end});
+  // In program order: by address, one graph would have another plan each time that it is made.
+  for (const GraphNode* node : graph_->nodes()) {
+    for (const GraphValue* value : node->outputs) {
+      const auto found = lifetimes.buffers.find(value);
+      if (found == lifetimes.buffers.end()) continue;
+      const BufferLifetime& lifetime = found->second;
+      roots.push_back(value);
+      buffers.push_back(options.reuse_memory ? lifetime : BufferLifetime{lifetime.bytes, 0, end});
+    }
   }
   const MemoryPlan plan = plan_memory(buffers);
   for (size_t i = 0; i < roots.size(); ++i) offsets_[roots[i]] = plan.offsets[i];
@@ -264,9 +270,18 @@ void Program::prepare_leaves() {
   for (auto& [storage, version] : prepared_versions_) version = storage->version();
 }
 
-void Program::run_calls() {
+void Program::run_calls(size_t first, size_t end) {
   const Stream stream = current_stream(device_);
-  for (done_ = 0; done_ < calls_.size(); ++done_) run_call(*calls_[done_], stream);
+  for (done_ = first; done_ < end; ++done_) run_call(*calls_[done_], stream);
+}
+
+void Program::launch_parts() {
+  const Stream stream = current_stream(device_);
+  done_ = 0;
+  for (const Part& part : parts_) {
+    part.captured != nullptr ? part.captured->launch(stream) : run_call(*calls_[done_], stream);
+    done_ = part.end;
+  }
 }
 
 ProgramProgress Program::progress() const {
@@ -279,10 +294,26 @@ ProgramProgress Program::progress() const {
 void Program::try_capture() {
   constexpr int kMostAttempts = 3;
   may_capture_ = ++capture_attempts_ < kMostAttempts;
+  const auto is_captured = [](const std::unique_ptr<Call>& call) {
+    return call->node.definition().traits.captured;
+  };
+  std::vector<Part> parts;
+  size_t launches = 0;
   try {
-    Capture capture(device_);
-    run_calls();
-    captured_ = capture.end();
+    for (size_t first = 0; first < calls_.size(); first = parts.back().end) {
+      const auto begin = calls_.begin() + static_cast<std::ptrdiff_t>(first);
+      const auto end =
+          static_cast<size_t>(std::find_if_not(begin, calls_.end(), is_captured) - calls_.begin());
+      if (end == first) {
+        parts.push_back({first + 1});
+        continue;
+      }
+      Capture capture(device_);
+      run_calls(first, end);
+      parts.push_back({end, capture.end()});
+      for (size_t i = first; i < end; ++i) parts.back().captured->keep(calls_[i]->choice.prepared);
+      ++launches;
+    }
   } catch (const Error& error) {
     // For once perhaps: for want of memory, or because somebody began to watch calls meanwhile.
     warn_once(fmt::format("[job] the step cannot be captured and runs call by call{}: {}",
@@ -290,8 +321,8 @@ void Program::try_capture() {
     return;
   }
   may_capture_ = false;
-  for (const auto& call : calls_) captured_->keep(call->choice.prepared);
-  stats_.captured = true;
+  parts_ = std::move(parts);
+  stats_.launches = launches;
 }
 
 std::vector<Tensor>& Program::free_outputs() {
@@ -359,12 +390,10 @@ std::vector<Tensor> Program::run(std::span<const Tensor> inputs) {
   } const changes{mutated_};
   // The first run loads the code of all kernels, which a capture had better not do.
   if (may_capture_ && runs_ > 0 && !observed) try_capture();
-  if (captured_ != nullptr && !observed) {
-    done_ = 0;
-    captured_->launch(current_stream(device_));
-    done_ = calls_.size();
+  if (!parts_.empty() && !observed) {
+    launch_parts();
   } else {
-    run_calls();
+    run_calls(0, calls_.size());
   }
   ++runs_;
   return copy_outputs(outputs);

@@ -24,8 +24,9 @@ struct ProgramOptions {
   bool reuse_memory = true;
   /// Outputs of elementwise ops are written over inputs that nobody needs afterwards.
   bool write_in_place = true;
-  /// On devices that can, the second run captures all calls, and from then on a run is one launch; but for
-  /// runs in which a CallObserver is installed, which wants to see each call.
+  /// On devices that can, the second run captures the calls, and from then on a run is one launch, or one for
+  /// each stretch of calls between those that are not captured (OpTraits::captured); but for runs in which a
+  /// CallObserver is installed, which wants to see each call.
   bool capture = true;
 };
 
@@ -36,7 +37,7 @@ struct ProgramStats {
   size_t arena_bytes = 0;        ///< for intermediate tensors
   size_t least_arena_bytes = 0;  ///< the largest sum of intermediate tensors that live at once
   size_t workspace_bytes = 0;    ///< scratch, shared by all calls
-  bool captured = false;         ///< a run is one launch
+  size_t launches = 0;           ///< of what was captured, in a run; 0: it makes one call after the other
 };
 
 /// One call of a program, for reports.
@@ -66,7 +67,7 @@ class Program {
   /// for other inputs, and for a call while another runs.
   std::vector<Tensor> run(std::span<const Tensor> inputs);
 
-  /// Of the last run, or of the one that threw. A run that is one launch has made all calls or none.
+  /// Of the last run, or of the one that threw. Captured calls have been made together, or none of them.
   ProgramProgress progress() const;
 
   const Graph& graph() const { return *graph_; }
@@ -77,6 +78,11 @@ class Program {
  private:
   struct Call;
   struct InputPlace;
+  /// Calls up to `end`: captured, or one that is not.
+  struct Part {
+    size_t end = 0;
+    std::shared_ptr<CapturedWork> captured = nullptr;
+  };
 
   void plan(const ProgramOptions& options);
   void make_calls();
@@ -87,7 +93,8 @@ class Program {
   void find_preparation();
   void prepare_known_plans() const;
   void prepare_leaves();
-  void run_calls();
+  void run_calls(size_t first, size_t end);
+  void launch_parts();
   void run_call(const Call& call, const Stream& stream) const;
   void try_capture();
   std::vector<Tensor>& free_outputs();
@@ -110,8 +117,8 @@ class Program {
   int64_t runs_ = 0;
   size_t done_ = 0;  // calls of the last run
   ExclusiveUse use_;
-  Stream stream_;  // of the last run, or on which the memory was allocated
-  std::shared_ptr<CapturedWork> captured_;
+  Stream stream_;                                 // of the last run, or on which the memory was allocated
+  std::vector<Part> parts_;                       // of a run, one after the other; none: nothing is captured
   std::vector<std::vector<Tensor>> output_sets_;  // of earlier runs, to be used again
 };
 

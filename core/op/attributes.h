@@ -6,11 +6,13 @@
 //     std::array<int64_t, 2> kernel{2, 2};
 //     Layout layout = Layout::kNCHW;
 //     bool operator==(const PoolAttributes&) const = default;
+//     template <class Self = PoolAttributes>
 //     static constexpr auto fields() {
-//       return std::tuple(field("kernel", &PoolAttributes::kernel), field("layout",
-//       &PoolAttributes::layout));
+//       return std::tuple(field("kernel", &Self::kernel), field("layout", &Self::layout));
 //     }
 //   };
+//
+// As a template the list costs nothing where it is not asked for: programs include many and use none.
 #pragma once
 
 #include <array>

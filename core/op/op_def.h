@@ -178,6 +178,9 @@ struct OpTraits {
   /// the sums over all but the channels of y's elements and of their squares, (2, channels) in the dtype in
   /// which y is computed. Null: there is none.
   const char* with_channel_sums = nullptr;
+  /// False: where a program is captured, such a call is made between two graphs. For those that put work on
+  /// another stream: in a graph of several branches every kernel starts later.
+  bool captured = true;
 };
 
 struct OpDef {

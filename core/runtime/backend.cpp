@@ -61,6 +61,10 @@ Backend& backend_of(Device device) {
   return *backend;
 }
 
+Device best_device() {
+  return is_available(Device::cuda()) ? Device::cuda() : Device::cpu();
+}
+
 bool is_available(Device device) {
   Backend* backend = find_backend(device.type);
   return backend != nullptr && device.index >= 0 && device.index < backend->device_count();

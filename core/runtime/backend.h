@@ -136,6 +136,8 @@ Backend& backend_of(Device device);
 
 /// True if the device can be used: the build has its backend and the hardware is there.
 bool is_available(Device device);
+/// Where programs compute that have no reason to choose: the first GPU if one can be used, else the CPU.
+Device best_device();
 
 /// Adds the backend of a device type; done once, by the backend's own file.
 void register_backend(std::unique_ptr<Backend> backend);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -34,6 +35,8 @@ std::string to_string(const TensorSpec& spec);
 
 struct Node;
 class Generator;
+class Hook;              // autograd/hook.h
+struct BackwardOptions;  // autograd/backward.h
 
 /// What a tensor is made of, beside its shape: `Tensor::zeros({2, 3}, {.dtype = DType::kFloat16})`.
 struct TensorOptions {
@@ -131,6 +134,12 @@ class Tensor {
   static Tensor scalar(T value, Device device = {}) {
     return from_values(std::span<const T>(&value, 1), Shape{}, device);
   }
+  /// A tensor over memory that somebody else owns, dense and row-major, on the device that `spec` names;
+  /// nothing is copied. `release` runs when the last tensor over it goes. On a GPU whoever owns the memory
+  /// takes care of streams too.
+  static Tensor from_blob(void* data, const TensorSpec& spec, std::function<void()> release = {}) {
+    return over(Storage::wrap(data, spec.bytes(), spec.device, std::move(release)), 0, spec);
+  }
   /// A tensor of `spec` over a part of `storage`; throws InvalidArgument if it does not fit or devices
   /// differ.
   static Tensor over(std::shared_ptr<Storage> storage, size_t offset_bytes, const TensorSpec& spec);
@@ -205,7 +214,7 @@ class Tensor {
   /// Element i of axis 0, which disappears: a view. Negative ones count from the back.
   Tensor operator[](int64_t i) const;
   /// The elements of axis 0 at `indices`, int64 of any shape, which takes the axis's place; as
-  /// ops::take_rows.
+  /// ops::index_select.
   Tensor operator[](const Tensor& indices) const;
   /// A number, a Slice, kNewAxis or kEllipsis for each axis; axes that are not named stay whole:
   /// x.index({0, Slice(1, -1), kEllipsis, kNewAxis}).
@@ -241,7 +250,7 @@ class Tensor {
   /// Number of in-place changes of the memory so far.
   uint64_t version() const { return storage()->version(); }
 
-  // ---- autograd; the rest of it is in <sinter/autograd/backward.h>
+  // ---- autograd; grad() of results with respect to any tensors is in <sinter/autograd/grad.h>
 
   /// True for a leaf that asks for a gradient and for everything computed from one.
   bool requires_grad() const { return impl_ != nullptr && (impl_->requires_grad || impl_->node != nullptr); }
@@ -252,6 +261,23 @@ class Tensor {
   /// The gradient that backward accumulated here; undefined if there is none.
   Tensor grad() const;
   void set_grad(const Tensor& grad) const;
+  /// Adds the gradient of this tensor, of one element, to grad() of every leaf that it was computed from and
+  /// that requires one; as backward(x), which says what it throws (<sinter/autograd/backward.h>).
+  void backward() const;
+  void backward(const BackwardOptions& options) const;
+  /// Lets backward() add the gradient of this tensor to its grad() although it is no leaf, as it does for
+  /// leaves, for as long as what computed it is recorded. Nothing changes for a leaf. Returns this tensor.
+  /// Throws InvalidArgument unless it requires a gradient, and while a job is traced, whose gradients stay in
+  /// it: grad() of results gives them there.
+  Tensor retain_grad() const;
+  /// Calls `hook` with the gradient of this tensor, all that has arrived, whenever backward() or grad() has
+  /// computed it, while the Hook that is returned lives (<sinter/autograd/hook.h>). What it gives, of the
+  /// same spec, takes the gradient's place, for grad() and for whatever this was computed from; an undefined
+  /// tensor leaves it as it is. Hooks of one tensor run in the order in which they were registered, and what
+  /// retain_grad() keeps comes behind them. A hook's own calls are recorded only under create_graph. Throws
+  /// InvalidArgument unless this tensor requires a gradient, and while a job is traced; a job whose parameter
+  /// has a hook refuses to step.
+  Hook register_hook(std::function<Tensor(const Tensor& gradient)> hook) const;
 
   /// Two handles are the same tensor, not merely equal in value.
   bool is_same(const Tensor& other) const { return impl_ == other.impl_; }

@@ -28,6 +28,7 @@
 #include "model.h"
 #include "predict/picture_files.h"
 #include "predict/prediction_lines.h"
+#include "run/export_model.h"
 #include "run/model_files.h"
 #include "run/output_files.h"
 #include "run/program.h"
@@ -123,11 +124,13 @@ nn::UnnamedWeights unnamed_by(const Options& options, const std::string& source,
 
 /// Says which options were given that are of training.
 void tell_passed_over(const Options& options) {
-  static const std::set<std::string> used = {
-      "--predict",  "--output",       "--top-k",        "--test-flip",  "--test-crops",
-      "--features", "--class-names",  "--load-weights", "--model",      "--image-size",
-      "--layout",   "--precision",    "--batch",        "--device",     "--threads",
-      "--workers",  "--read-timeout", "--decode",       "--max-damaged"};
+  static const std::set<std::string> used = {"--predict",     "--output",       "--top-k",
+                                             "--test-flip",   "--test-crops",   "--features",
+                                             "--class-names", "--load-weights", "--model",
+                                             "--image-size",  "--layout",       "--precision",
+                                             "--batch",       "--device",       "--threads",
+                                             "--workers",     "--read-timeout", "--decode",
+                                             "--max-damaged", "--export",       "--export-preprocessing"};
   std::vector<std::string> others;
   std::ranges::set_difference(options.given, used, std::back_inserter(others));
   if (!others.empty()) complain("passed over, as nothing is trained: {}", fmt::join(others, ", "));
@@ -201,28 +204,53 @@ int write_features(const Options& options, const std::vector<std::string>& paths
 
 }  // namespace
 
-int predict(Options& options) {
-  const examples::PredictionOptions& prediction = options.prediction;
-  if (prediction.output.empty()) examples::be_quiet();  // but for the predictions
-  if (!prediction.output.empty()) examples::check_file("--output", prediction.output);
+namespace {
+
+/// Sets up what the weights will run with, and reads them. Throws Error if options contradict them.
+nn::Weights read_given(Options& options, nn::PredictOptions& how) {
   tell_passed_over(options);
   if (options.threads > 0) set_num_threads(options.threads);
   const Device device = examples::choose_device(options.device);
   complete_common(options, device);
   settings::set_allow_tf32(*options.precision == "tf32");
-
-  const std::vector<std::string> paths = examples::find_pictures(prediction.pictures);
   const std::string source = "--load-weights " + options.load_weights;
-  const nn::Weights weights = nn::read_weights(options.load_weights);
+  nn::Weights weights = nn::read_weights(options.load_weights);
   examples::tell_how_read(source, weights);
-  nn::PredictOptions how = predict_options(options, device);
+  how = predict_options(options, device);
   if (const auto metadata = nn::find_model_metadata(weights.metadata, options.load_weights)) {
     check_against(options, source, *metadata);
   } else {
     how.unnamed = unnamed_by(options, source, weights.tensors);
   }
+  return weights;
+}
+
+}  // namespace
+
+int predict(Options& options) {
+  const examples::PredictionOptions& prediction = options.prediction;
+  if (prediction.output.empty()) examples::be_quiet();  // but for the predictions
+  if (!prediction.output.empty()) examples::check_file("--output", prediction.output);
+  const std::vector<std::string> paths = examples::find_pictures(prediction.pictures);
+  nn::PredictOptions how;
+  const nn::Weights weights = read_given(options, how);
   return prediction.features.empty() ? write_classes(options, paths, weights, how)
                                      : write_features(options, paths, weights, how);
+}
+
+bool only_exports(const Options& options) {
+  return !options.exported.path.empty() && !options.load_weights.empty() && !options.is_given("--data") &&
+         options.checkpoints.empty() && !options.evaluate;
+}
+
+int export_weights(Options& options) {
+  examples::check_file("--export", options.exported.path);
+  nn::PredictOptions how;
+  const nn::Weights weights = read_given(options, how);
+  how.device = {};
+  const nn::PictureNetwork network(weights, options.load_weights, how, {});
+  examples::export_model(network.model(), network.metadata(), options.exported);
+  return 0;
 }
 
 }  // namespace train_resnet

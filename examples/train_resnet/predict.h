@@ -1,4 +1,5 @@
-// --predict: what pictures show, or what a layer makes of them, by a file of weights alone.
+// What a file of weights does alone, without data to train on: --predict tells what pictures show, or what a
+// layer makes of them; --export writes it for other runtimes.
 #pragma once
 
 #include "options.h"
@@ -8,5 +9,12 @@ namespace train_resnet {
 /// Predicts and writes what the options ask for. Gives the exit code: 1 if more pictures than --max-damaged
 /// could not be read, each of which has its line nevertheless.
 int predict(Options& options);
+
+/// Whether --export is of the weights of --load-weights as they are: no data, folder of a run or test is
+/// named.
+bool only_exports(const Options& options);
+
+/// Exports those. Gives the exit code.
+int export_weights(Options& options);
 
 }  // namespace train_resnet

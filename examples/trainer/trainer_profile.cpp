@@ -47,8 +47,8 @@ void TrainerBase::finish_profile() {
   if (job_ != nullptr) say("{}", job_->report());
   say("{} steps, op by op\n{}", steps, calls->table({.by_scope = false}));
   say("a step {}: {:.0f} us; its calls one by one: {:.0f} us\n\n",
-      job_ != nullptr && job_->program().stats().captured ? "as one launch" : "as a whole", profile_.step_us,
-      calls_us / static_cast<double>(steps));
+      job_ != nullptr && job_->program().stats().launches > 0 ? "as one launch" : "as a whole",
+      profile_.step_us, calls_us / static_cast<double>(steps));
   if (job_ != nullptr) {
     say("the {} longest by part of the model\n{}\n", kLongestByScope,
         calls->table({.max_rows = kLongestByScope}));

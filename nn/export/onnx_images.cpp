@@ -170,6 +170,31 @@ void adaptive_avg_pool2d(OnnxCall& call) {
   }
 }
 
+/// Windows of one length: the pixels of each, those of shorter ones with their last once more, side by side.
+struct EvenWindows {
+  EvenWindows(int64_t windows, int64_t count) {
+    const auto begin = [&](int64_t o) { return o * count / windows; };
+    const auto end = [&](int64_t o) { return ((o + 1) * count + windows - 1) / windows; };
+    for (int64_t o = 0; o < windows; ++o) length = std::max(length, end(o) - begin(o));
+    for (int64_t o = 0; o < windows; ++o) {
+      for (int64_t i = 0; i < length; ++i) pixels.push_back(std::min(begin(o) + i, end(o) - 1));
+    }
+  }
+  int64_t length = 1;
+  OnnxInts pixels;
+};
+
+void adaptive_max_pool2d(OnnxCall& call) {
+  check_layout(call);
+  if (call.is_read(1)) call.refuse("the places of the maxima are read");
+  const Pair& size = call.attribute<Pair>("size");
+  const EvenWindows rows(size[0], call.input_extent(0, 2)), columns(size[1], call.input_extent(0, 3));
+  std::string x = call.node("Gather", {call.input(0), call.ints(rows.pixels)}, {{"axis", 2}});
+  x = call.node("Gather", {x, call.ints(columns.pixels)}, {{"axis", 3}});
+  const OnnxInts window{rows.length, columns.length};
+  call.give(call.node("MaxPool", {x}, {{"kernel_shape", window}, {"strides", window}}));
+}
+
 /// A scale with which floor(in * scale) is `out`, in float32 as in double: rounding to nearest might give one
 /// pixel less.
 float resize_scale(int64_t in, int64_t out) {
@@ -299,6 +324,7 @@ void prelu(OnnxCall& call) {
 
 void add_image_translations(OnnxTable& table) {
   table["adaptive_avg_pool2d"] = adaptive_avg_pool2d;
+  table["adaptive_max_pool2d"] = adaptive_max_pool2d;
   table["avg_pool2d"] = avg_pool2d;
   table["batch_norm"] = batch_norm;
   table["batch_norm_act"] = batch_norm_act;

@@ -86,6 +86,13 @@ OnnxTranslation reduction(const char* type) {
   };
 }
 
+void cumsum(OnnxCall& call) {
+  const bool widens = onnx_type(call.input_dtype(0)) != onnx_type(call.output_dtype());
+  const std::string x = widens ? cast_to(call, call.input(0), call.output_dtype()) : call.input(0);
+  call.give(call.node("CumSum", {x, call.ints({call.attribute<int64_t>("axis")})},
+                      {{"reverse", static_cast<int64_t>(call.attribute<bool>("reverse"))}}));
+}
+
 void sum_to(OnnxCall& call) {
   const OnnxInts from = call.input_extents(0), to = call.output_extents();
   OnnxInts axes;
@@ -151,6 +158,7 @@ void one_hot(OnnxCall& call) {
 
 void add_product_translations(OnnxTable& table) {
   table["argmax"] = argmax;
+  table["cumsum"] = cumsum;
   table["embedding"] = embedding;
   table["gather"] = gather;
   table["l2_normalize"] = l2_normalize;

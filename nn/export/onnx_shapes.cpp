@@ -1,6 +1,7 @@
 // Other shapes, orders and parts of tensors, in ONNX.
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include <sinter/nn/export/onnx_translations.h>
 #include <sinter/ops/pad/pad.h>
@@ -54,6 +55,14 @@ void slice(OnnxCall& call) {
                                 call.ints({call.attribute<int64_t>("end")}), call.ints({axis})}));
 }
 
+/// A slice that begins at the end and steps backwards beyond the beginning.
+void flip(OnnxCall& call) {
+  const OnnxInts axes = call.attribute<std::vector<int64_t>>("axes");
+  const auto all = [&](int64_t value) { return call.ints(OnnxInts(axes.size(), value)); };
+  call.give(call.node(
+      "Slice", {call.input(0), all(-1), all(std::numeric_limits<int64_t>::min()), call.ints(axes), all(-1)}));
+}
+
 void broadcast_to(OnnxCall& call) {
   OnnxInts to = call.output_extents();
   const OnnxInts from = call.input_extents(0);
@@ -78,6 +87,7 @@ void full(OnnxCall& call) {
 void add_shape_translations(OnnxTable& table) {
   table["broadcast_to"] = broadcast_to;
   table["concat"] = concat;
+  table["flip"] = flip;
   table["full"] = full;
   table["pad"] = pad;
   table["permute"] = permute;

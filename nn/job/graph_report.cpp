@@ -31,8 +31,10 @@ std::string to_string(const GraphReport& report, const Program& program) {
       stats.preparation_calls > 0
           ? fmt::format(" and {} more when variables have changed", stats.preparation_calls)
           : "",
-      stats.captured ? ", one launch a step" : "", size_text(stats.arena_bytes),
-      size_text(stats.least_arena_bytes), size_text(stats.workspace_bytes));
+      stats.launches == 0   ? ""
+      : stats.launches == 1 ? ", one launch a step"
+                            : fmt::format(", {} launches a step", stats.launches),
+      size_text(stats.arena_bytes), size_text(stats.least_arena_bytes), size_text(stats.workspace_bytes));
   text += "  made in";
   for (const auto& [phase, milliseconds] : report.phases)
     text += fmt::format(" {} {:.1f} ms;", phase, milliseconds);

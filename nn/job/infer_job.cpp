@@ -26,7 +26,7 @@ struct InferJob::Compiled {
   std::unique_ptr<Program> program;
 };
 
-InferJob::InferJob(const ModuleBase& model, JobFunction function, const InferJobOptions& options)
+InferJob::InferJob(Traced, const ModuleBase& model, JobFunction function, const InferJobOptions& options)
     : model_(model), function_(std::move(function)), options_(options) {
   SINTER_CHECK(options.max_graphs > 0, "[infer_job] expected max_graphs > 0 but got {}", options.max_graphs);
   SINTER_CHECK(!options.precision || is_half(*options.precision),

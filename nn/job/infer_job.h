@@ -48,7 +48,7 @@ class InferJob {
   template <class Model>
   requires std::derived_from<Model, ModuleBase> && std::is_invocable_r_v<Tensor, const Model&, Tensor>
   explicit InferJob(const Model& model, const InferJobOptions& options = {})
-      : InferJob(static_cast<const ModuleBase&>(model), JobFunction([&model](std::span<const Tensor> inputs) {
+      : InferJob(Traced(), model, JobFunction([&model](std::span<const Tensor> inputs) {
                    SINTER_CHECK(inputs.size() == 1, "[infer_job] expected 1 input but got {}", inputs.size());
                    return std::vector<Tensor>{model(inputs[0])};
                  }),
@@ -58,8 +58,10 @@ class InferJob {
   requires std::derived_from<Model, ModuleBase> &&
       (!std::is_lvalue_reference_v<Model>)explicit InferJob(Model&& model,
                                                             const InferJobOptions& options = {}) = delete;
-  /// Any function of any inputs; `model` is that whose variables it computes with.
-  InferJob(const ModuleBase& model, JobFunction function, const InferJobOptions& options = {});
+  /// Any function, as of TrainJob; `model` is that whose variables it computes with.
+  template <StepFunction F>
+  InferJob(const ModuleBase& model, F function, const InferJobOptions& options = {})
+      : InferJob(Traced(), model, as_job_function(std::move(function), "infer_job"), options) {}
   ~InferJob();
   InferJob(const InferJob&) = delete;
   InferJob& operator=(const InferJob&) = delete;
@@ -82,6 +84,9 @@ class InferJob {
   std::vector<TensorSpec> input_specs() const;
 
  private:
+  struct Traced {};  // names the constructor that the others call
+  InferJob(Traced, const ModuleBase& model, JobFunction function, const InferJobOptions& options);
+
   struct Compiled;
 
   std::unique_ptr<Compiled> compile(std::span<const Tensor> inputs);

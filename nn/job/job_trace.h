@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,61 @@ class ModuleSnapshot;
 
 /// What a job computes: tensors from tensors.
 using JobFunction = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
+
+namespace detail {
+
+/// How many tensors F takes, from as many as are given to 8; 0 if it takes none of these numbers.
+template <class F, class... Tensors>
+consteval size_t tensors_taken() {
+  if constexpr (std::is_invocable_v<F&, Tensors...>) {
+    return sizeof...(Tensors);
+  } else if constexpr (sizeof...(Tensors) < 8) {
+    return tensors_taken<F, Tensors..., const Tensor&>();
+  } else {
+    return 0;
+  }
+}
+
+template <class F>
+inline constexpr size_t kTensorsTaken = tensors_taken<F, const Tensor&>();
+template <class F>
+inline constexpr bool kTakesSpan = std::is_invocable_v<F&, std::span<const Tensor>>;
+template <class F>
+inline constexpr bool kTakesTensors = kTensorsTaken<F> != 0;
+
+inline std::vector<Tensor> listed(std::vector<Tensor> results) {
+  return results;
+}
+inline std::vector<Tensor> listed(const Tensor& result) {
+  return {result};
+}
+
+}  // namespace detail
+
+/// What jobs are made of: a function of 1 to 8 tensors, or of a span of them, that gives a tensor or several.
+template <class F>
+concept StepFunction = detail::kTakesSpan<F> || detail::kTakesTensors<F>;
+
+/// `tag` names the job in errors.
+template <StepFunction F>
+JobFunction as_job_function(F function, const char* tag) {
+  if constexpr (std::is_convertible_v<F, JobFunction>) {
+    return function;
+  } else if constexpr (detail::kTakesSpan<F>) {
+    return [function = std::move(function)](std::span<const Tensor> inputs) mutable {
+      return detail::listed(function(inputs));
+    };
+  } else {
+    return [function = std::move(function), tag](std::span<const Tensor> inputs) mutable {
+      constexpr size_t kCount = detail::kTensorsTaken<F>;
+      SINTER_CHECK(inputs.size() == kCount, "[{}] expected {} inputs but got {}", tag, kCount, inputs.size());
+      const auto apply = [&]<size_t... i>(std::index_sequence<i...>) {
+        return detail::listed(function(inputs[i]...));
+      };
+      return apply(std::make_index_sequence<kCount>());
+    };
+  }
+}
 
 /// `function`, given float32 in place of 16-bit inputs: for code that is traced as if all were float32,
 /// before the pass for mixed precision.

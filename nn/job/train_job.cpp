@@ -79,7 +79,7 @@ struct TrainJob::Compiled {
   bool wants_data = false;  // its passes are to be checked, which prepare() has no data for
 };
 
-TrainJob::TrainJob(const ModuleBase& model, JobFunction function, Optimizer& optimizer,
+TrainJob::TrainJob(Traced, const ModuleBase& model, JobFunction function, Optimizer& optimizer,
                    const TrainJobOptions& options)
     : model_(model), function_(std::move(function)), optimizer_(optimizer), options_(options) {
   SINTER_CHECK(options.max_grad_norm >= 0.0, "[train_job] expected a clip >= 0 but got {}",

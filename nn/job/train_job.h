@@ -102,23 +102,25 @@ class TrainJob {
   template <class Model, class Loss>
   requires std::derived_from<Model, ModuleBase> && std::is_invocable_r_v<Tensor, const Loss&, Tensor, Tensor>
   TrainJob(const Model& model, Loss loss, Optimizer& optimizer, const TrainJobOptions& options = {})
-      : TrainJob(static_cast<const ModuleBase&>(model), optimizer,
-                 JobFunction([&model, loss = std::move(loss)](std::span<const Tensor> inputs) {
-                   SINTER_CHECK(inputs.size() == 2, "[train_job] expected 2 inputs but got {}",
-                                inputs.size());
-                   const Tensor output = model(inputs[0]);
-                   return std::vector<Tensor>{loss(output, inputs[1]), output};
-                 }),
-                 options) {}
+      : TrainJob(
+            Traced(), model, JobFunction([&model, loss = std::move(loss)](std::span<const Tensor> inputs) {
+              SINTER_CHECK(inputs.size() == 2, "[train_job] expected 2 inputs but got {}", inputs.size());
+              const Tensor output = model(inputs[0]);
+              return std::vector<Tensor>{loss(output, inputs[1]), output};
+            }),
+            optimizer, options) {}
   /// The job calls the model for as long as it lives: a temporary one would be gone.
   template <class Model, class Loss>
   requires std::derived_from<Model, ModuleBase> &&
       (!std::is_lvalue_reference_v<Model>)TrainJob(Model&& model, Loss loss, Optimizer& optimizer,
                                                    const TrainJobOptions& options = {}) = delete;
-  /// A step of any function of any inputs. Its first result is the loss, a tensor of one element; outputs()
-  /// gives the others. `model` is that whose modes are watched and whose parts name the calls in dumps.
-  TrainJob(const ModuleBase& model, JobFunction function, Optimizer& optimizer,
-           const TrainJobOptions& options = {});
+  /// A step of any function: of the inputs as tensors, `[&](const Tensor& x, const Tensor& y) { ... }`, or as
+  /// a std::span<const Tensor>. It gives the loss, a tensor of one element, or a vector that begins with it;
+  /// outputs() has what comes behind. `model` is that whose modes are watched and whose parts name the calls
+  /// in dumps.
+  template <StepFunction F>
+  TrainJob(const ModuleBase& model, Optimizer& optimizer, F step, const TrainJobOptions& options = {})
+      : TrainJob(Traced(), model, as_job_function(std::move(step), "train_job"), optimizer, options) {}
   ~TrainJob();
   TrainJob(const TrainJob&) = delete;
   TrainJob& operator=(const TrainJob&) = delete;
@@ -154,6 +156,10 @@ class TrainJob {
   int64_t compilations() const { return compilations_; }
 
  private:
+  struct Traced {};  // names the constructor that the others call
+  TrainJob(Traced, const ModuleBase& model, JobFunction function, Optimizer& optimizer,
+           const TrainJobOptions& options);
+
   struct Compiled;
 
   /// Of a series of calls that make one update.

@@ -5,19 +5,21 @@
 #include <sinter/nn/layers/conv2d.h>
 #include <sinter/nn/module/layer_support_internal.h>
 #include <sinter/ops/cast/cast.h>
+#include <sinter/ops/conv2d/conv1d.h>
 #include <sinter/ops/conv2d/conv2d.h>
 #include <sinter/ops/pad/pad.h>
 
 namespace sinter::nn {
 
-Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options) : options_(options) {
+Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, Size2d kernel, const Conv2dOptions& options)
+    : options_(options) {
   SINTER_CHECK(options.groups > 0, "[conv2d] expected groups > 0 but got {}", options.groups);
   SINTER_CHECK(
       in_channels > 0 && in_channels % options.groups == 0 && out_channels > 0 &&
           out_channels % options.groups == 0,
       "[conv2d] expected channel counts that are positive multiples of {} groups but got {} in, {} out",
       options.groups, in_channels, out_channels);
-  const auto [height, width] = options.kernel;
+  const auto [height, width] = kernel;
   SINTER_CHECK(height > 0 && width > 0, "[conv2d] expected a kernel of positive size but got {} x {}", height,
                width);
   const auto [top, bottom, left, right] = options.padding;
@@ -30,7 +32,7 @@ Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& o
   if (options.bias)
     bias = parameter("bias", init::default_bias(shape, generator), {.keep_float32 = options.keep_float32});
   works_in(options.layout);
-  std::string text = fmt::format("{}, {}, kernel {}", in_channels, out_channels, to_string(options.kernel));
+  std::string text = fmt::format("{}, {}, kernel {}", in_channels, out_channels, to_string(kernel));
   if (options.stride != Size2d(1)) text += ", stride " + to_string(options.stride);
   if (options.padding != Padding2d(0)) text += ", padding " + to_string(options.padding);
   if (options.dilation != Size2d(1)) text += ", dilation " + to_string(options.dilation);
@@ -64,6 +66,35 @@ Tensor Conv2d::forward(const Tensor& x) const {
                       .dilation = options_.dilation,
                       .groups = options_.groups,
                       .layout = options_.layout});
+}
+
+Conv1d::Conv1d(int64_t in_channels, int64_t out_channels, const Conv1dOptions& options) : options_(options) {
+  const int64_t groups = options.groups;
+  SINTER_CHECK(groups > 0, "[conv1d] expected groups > 0 but got {}", groups);
+  SINTER_CHECK(
+      in_channels > 0 && in_channels % groups == 0 && out_channels > 0 && out_channels % groups == 0,
+      "[conv1d] expected channel counts that are positive multiples of {} groups but got {} in, {} out",
+      groups, in_channels, out_channels);
+  SINTER_CHECK(options.kernel > 0, "[conv1d] expected a kernel of positive size but got {}", options.kernel);
+  const Shape shape{out_channels, in_channels / groups, options.kernel};
+  Generator& generator = default_generator();
+  weight = parameter("weight", init::default_weight(shape, generator));
+  if (options.bias) bias = parameter("bias", init::default_bias(shape, generator));
+  std::string text = fmt::format("{}, {}, kernel {}", in_channels, out_channels, options.kernel);
+  if (options.stride != 1) text += fmt::format(", stride {}", options.stride);
+  if (options.padding != 0) text += fmt::format(", padding {}", options.padding);
+  if (options.dilation != 1) text += fmt::format(", dilation {}", options.dilation);
+  if (groups != 1) text += fmt::format(", groups {}", groups);
+  if (!options.bias) text += ", no bias";
+  describe(std::move(text));
+}
+
+Tensor Conv1d::forward(const Tensor& x) const {
+  return ops::conv1d(x, weight, bias,
+                     {.stride = options_.stride,
+                      .padding = options_.padding,
+                      .dilation = options_.dilation,
+                      .groups = options_.groups});
 }
 
 }  // namespace sinter::nn

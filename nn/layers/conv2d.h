@@ -1,4 +1,4 @@
-// Two-dimensional convolution.
+// Convolution of one axis and of two.
 #pragma once
 
 #include <sinter/core/base/size2d.h>
@@ -8,7 +8,6 @@
 namespace sinter::nn {
 
 struct Conv2dOptions {
-  Size2d kernel = 1;
   Size2d stride = 1;
   Padding2d padding = 0;  ///< zeros on each side; same_padding() keeps height and width
   Size2d dilation = 1;
@@ -27,7 +26,7 @@ class Conv2d : public Module {
  public:
   /// Throws InvalidArgument unless both channel counts are positive multiples of `groups`, the sizes are
   /// positive and no padding is negative.
-  Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options);
+  Conv2d(int64_t in_channels, int64_t out_channels, Size2d kernel, const Conv2dOptions& options = {});
 
   Tensor forward(const Tensor& x) const override;
 
@@ -38,6 +37,32 @@ class Conv2d : public Module {
   Tensor pad_further(const Tensor& x) const;
 
   Conv2dOptions options_;
+};
+
+struct Conv1dOptions {
+  int64_t kernel = 1;
+  int64_t stride = 1;
+  int64_t padding = 0;  ///< zeros on each side
+  int64_t dilation = 1;
+  int64_t groups = 1;
+  bool bias = true;
+};
+
+/// y = weight * x + bias, as ops::conv1d: (N, in, L) to (N, out, L'). Members: `weight` (out, in/groups,
+/// kernel), `bias` (out). They start as in PyTorch, drawn from default_generator().
+class Conv1d : public Module {
+ public:
+  /// Throws InvalidArgument unless both channel counts are positive multiples of `groups` and the kernel is
+  /// positive.
+  Conv1d(int64_t in_channels, int64_t out_channels, const Conv1dOptions& options);
+
+  Tensor forward(const Tensor& x) const override;
+
+  Parameter weight;
+  Parameter bias;  ///< undefined without one
+
+ private:
+  Conv1dOptions options_;
 };
 
 }  // namespace sinter::nn

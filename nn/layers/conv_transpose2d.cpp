@@ -27,16 +27,16 @@ int64_t output_extent(int64_t input, int64_t kernel, int64_t stride, int64_t pad
 
 }  // namespace
 
-ConvTranspose2d::ConvTranspose2d(int64_t in_channels, int64_t out_channels,
+ConvTranspose2d::ConvTranspose2d(int64_t in_channels, int64_t out_channels, Size2d kernel,
                                  const ConvTranspose2dOptions& options)
-    : options_(options) {
+    : kernel_(kernel), options_(options) {
   const int64_t groups = options.groups;
   SINTER_CHECK(groups > 0, "[conv_transpose2d] expected groups > 0 but got {}", groups);
   SINTER_CHECK(in_channels > 0 && in_channels % groups == 0 && out_channels > 0 && out_channels % groups == 0,
                "[conv_transpose2d] expected channel counts that are positive multiples of {} groups but got "
                "{} in, {} out",
                groups, in_channels, out_channels);
-  check_pair("a kernel", options.kernel, 1);
+  check_pair("a kernel", kernel, 1);
   check_pair("a stride", options.stride, 1);
   check_pair("a dilation", options.dilation, 1);
   check_pair("a padding", options.padding, 0);
@@ -45,7 +45,7 @@ ConvTranspose2d::ConvTranspose2d(int64_t in_channels, int64_t out_channels,
                    options.output_padding.width < options.stride.width,
                "[conv_transpose2d] expected an output padding less than the stride but got {} for {}",
                to_string(options.output_padding), to_string(options.stride));
-  const Shape shape{in_channels, out_channels / groups, options.kernel.height, options.kernel.width};
+  const Shape shape{in_channels, out_channels / groups, kernel.height, kernel.width};
   Generator& generator = default_generator();
   weight = parameter("weight", init::default_weight(shape, generator), {.layout = options.layout});
   if (options.bias) {
@@ -53,7 +53,7 @@ ConvTranspose2d::ConvTranspose2d(int64_t in_channels, int64_t out_channels,
     bias = parameter("bias", init::uniform({out_channels}, -bound, bound, generator));
   }
   works_in(options.layout);
-  std::string text = fmt::format("{}, {}, kernel {}", in_channels, out_channels, to_string(options.kernel));
+  std::string text = fmt::format("{}, {}, kernel {}", in_channels, out_channels, to_string(kernel));
   if (options.stride != Size2d(1)) text += ", stride " + to_string(options.stride);
   if (options.padding != Size2d(0)) text += ", padding " + to_string(options.padding);
   if (options.output_padding != Size2d(0)) text += ", output padding " + to_string(options.output_padding);
@@ -69,7 +69,7 @@ Tensor ConvTranspose2d::forward(const Tensor& x) const {
                "[conv_transpose2d] expected images of {} channels in {} but got shape {}", in_channels,
                to_string(options_.layout), x.shape());
   const int height_axis = is_first ? 2 : 1;
-  const Size2d &kernel = options_.kernel, &stride = options_.stride, &padding = options_.padding;
+  const Size2d &kernel = kernel_, &stride = options_.stride, &padding = options_.padding;
   const int64_t height = output_extent(x.shape()[height_axis], kernel.height, stride.height, padding.height,
                                        options_.dilation.height, options_.output_padding.height);
   const int64_t width = output_extent(x.shape()[height_axis + 1], kernel.width, stride.width, padding.width,

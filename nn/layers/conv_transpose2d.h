@@ -8,7 +8,6 @@
 namespace sinter::nn {
 
 struct ConvTranspose2dOptions {
-  Size2d kernel = 1;
   Size2d stride = 1;
   Size2d padding = 0;         ///< cut off from each side of the output
   Size2d output_padding = 0;  ///< rows and columns added at the end; less than the stride
@@ -27,7 +26,8 @@ class ConvTranspose2d : public Module {
  public:
   /// Throws InvalidArgument unless both channel counts are positive multiples of `groups` and the options are
   /// in range.
-  ConvTranspose2d(int64_t in_channels, int64_t out_channels, const ConvTranspose2dOptions& options);
+  ConvTranspose2d(int64_t in_channels, int64_t out_channels, Size2d kernel,
+                  const ConvTranspose2dOptions& options = {});
 
   Tensor forward(const Tensor& x) const override;
 
@@ -35,6 +35,7 @@ class ConvTranspose2d : public Module {
   Parameter bias;  ///< undefined without one
 
  private:
+  Size2d kernel_;
   ConvTranspose2dOptions options_;
 };
 

@@ -1,8 +1,6 @@
 // Pooling.
 #pragma once
 
-#include <optional>
-
 #include <sinter/core/base/size2d.h>
 #include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
@@ -10,10 +8,9 @@
 namespace sinter::nn {
 
 struct Pool2dOptions {
-  Size2d kernel = 2;
-  std::optional<Size2d> stride = {};  ///< the kernel's size if not given
-  Padding2d padding = 0;              ///< on each side, at most half of the window
-  Size2d dilation = 1;                ///< MaxPool2d: distance of a window's elements
+  Size2d stride = 0;      ///< 0: the kernel's size
+  Padding2d padding = 0;  ///< on each side, at most half of the window
+  Size2d dilation = 1;    ///< MaxPool2d: distance of a window's elements
   Layout layout = default_layout();
   bool ceil_mode = false;         ///< windows may start inside the image and end beyond it
   bool count_include_pad = true;  ///< the average counts padding too; the maximum never takes it
@@ -24,20 +21,22 @@ struct Pool2dOptions {
 /// - 1) / stride + 1.
 class MaxPool2d : public Module {
  public:
-  explicit MaxPool2d(const Pool2dOptions& options);
+  explicit MaxPool2d(Size2d kernel, const Pool2dOptions& options = {});
   Tensor forward(const Tensor& x) const override;
 
  private:
+  Size2d kernel_;
   Pool2dOptions options_;
 };
 
 /// The mean of each window; shapes as with MaxPool2d. Throws InvalidArgument for a dilation.
 class AvgPool2d : public Module {
  public:
-  explicit AvgPool2d(const Pool2dOptions& options);
+  explicit AvgPool2d(Size2d kernel, const Pool2dOptions& options = {});
   Tensor forward(const Tensor& x) const override;
 
  private:
+  Size2d kernel_;
   Pool2dOptions options_;
 };
 
@@ -47,6 +46,18 @@ class AdaptiveAvgPool2d : public Module {
  public:
   /// Throws InvalidArgument unless the output's extents are positive.
   explicit AdaptiveAvgPool2d(Size2d output, Layout layout = default_layout());
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  Size2d output_;
+  Layout layout_;
+};
+
+/// The largest elements of the same windows; as ops::adaptive_max_pool2d.
+class AdaptiveMaxPool2d : public Module {
+ public:
+  /// Throws InvalidArgument unless the output's extents are positive.
+  explicit AdaptiveMaxPool2d(Size2d output, Layout layout = default_layout());
   Tensor forward(const Tensor& x) const override;
 
  private:

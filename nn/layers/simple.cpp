@@ -95,7 +95,7 @@ Tensor ChangeLayout::forward(const Tensor& x) const {
 
 Tensor Flatten::forward(const Tensor& x) const {
   const bool is_channels_last = layout_ == Layout::kNHWC && x.rank() == 4;
-  return ops::flatten(is_channels_last ? ops::permute(x, {0, 3, 1, 2}) : x, 1);
+  return ops::flatten(is_channels_last ? ops::permute(x, {0, 3, 1, 2}) : x, first_, last_);
 }
 
 }  // namespace sinter::nn

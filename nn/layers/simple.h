@@ -62,10 +62,13 @@ class StochasticDepth : public Module {
 class Flatten : public Module {
  public:
   explicit Flatten(Layout layout = default_layout()) : layout_(layout) {}
+  /// The axes from `first` to `last` as one, in the order in which they lie.
+  explicit Flatten(int64_t first, int64_t last = -1) : first_(first), last_(last) {}
   Tensor forward(const Tensor& x) const override;
 
  private:
-  Layout layout_;
+  int64_t first_ = 1, last_ = -1;
+  Layout layout_ = Layout::kNCHW;
 };
 
 /// Gives the axis at index `axis` (from the back when negative) several extents, of which one may be -1:

@@ -2,6 +2,7 @@
 
 #include <sinter/nn/layers/upsample.h>
 #include <sinter/nn/module/layer_support_internal.h>
+#include <sinter/ops/upsample/pixel_shuffle.h>
 
 namespace sinter::nn {
 
@@ -17,17 +18,22 @@ Upsample::Upsample(const UpsampleOptions& options) : options_(options) {
 
 Tensor Upsample::forward(const Tensor& x) const {
   check_batch("upsample", x);
-  SINTER_CHECK(x.rank() == 4, "[upsample] expected images (rank 4) but got shape {}", x.shape());
-  const int height = options_.layout == Layout::kNCHW ? 2 : 1;
-  const auto scaled = [&](int64_t extent) {
-    return static_cast<int64_t>(std::floor(static_cast<double>(extent) * options_.scale));
-  };
-  const Size2d size =
-      options_.size.value_or(Size2d(scaled(x.shape()[height]), scaled(x.shape()[height + 1])));
-  return ops::upsample(x, {.size = size,
+  return ops::upsample(x, {.size = options_.size,
+                           .scale = options_.scale,
                            .mode = options_.mode,
                            .align_corners = options_.align_corners,
                            .layout = options_.layout});
+}
+
+PixelShuffle::PixelShuffle(int64_t factor, Layout layout) : factor_(factor), layout_(layout) {
+  SINTER_CHECK(factor > 0, "[pixel_shuffle] expected a factor > 0 but got {}", factor);
+  works_in(layout);
+  describe(fmt::format("{}", factor));
+}
+
+Tensor PixelShuffle::forward(const Tensor& x) const {
+  check_batch("pixel_shuffle", x);
+  return ops::pixel_shuffle(x, factor_, {.layout = layout_});
 }
 
 }  // namespace sinter::nn

@@ -33,4 +33,16 @@ class Upsample : public Module {
   UpsampleOptions options_;
 };
 
+/// (N, C factor^2, H, W) to (N, C, H factor, W factor), or channels last; as ops::pixel_shuffle.
+class PixelShuffle : public Module {
+ public:
+  /// Throws InvalidArgument unless factor > 0.
+  explicit PixelShuffle(int64_t factor, Layout layout = default_layout());
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  int64_t factor_;
+  Layout layout_;
+};
+
 }  // namespace sinter::nn

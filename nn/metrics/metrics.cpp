@@ -18,6 +18,7 @@ namespace {
 constexpr int64_t kMostInTable = 20;
 constexpr const char* kCorner = "true \\ predicted";
 constexpr size_t kMostPending = 256;  // batches whose classes wait on a device
+constexpr int64_t kMostPendingClasses = int64_t{1} << 24;
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 void check_pair(const char* tag, const Tensor& logits, const Tensor& target) {
@@ -167,8 +168,9 @@ void TopKAccuracy::load_state(const State& state) {
   counts_ = copied_state("top_k_counter", state, "counts", {Shape{largest_k_ + 1}, DType::kInt64, {}});
 }
 
-ConfusionMatrix::ConfusionMatrix(int64_t classes, std::vector<std::string> names)
-    : classes_(classes), names_(std::move(names)) {
+ConfusionMatrix::ConfusionMatrix(int64_t classes, std::vector<std::string> names,
+                                 const ConfusionMatrixOptions& options)
+    : classes_(classes), names_(std::move(names)), ignore_index_(options.ignore_index) {
   SINTER_CHECK(classes > 0, "[confusion_matrix] expected at least one class but got {}", classes);
   SINTER_CHECK(names_.empty() || static_cast<int64_t>(names_.size()) == classes,
                "[confusion_matrix] expected {} names but got {}", classes, names_.size());
@@ -178,27 +180,35 @@ ConfusionMatrix::ConfusionMatrix(int64_t classes, std::vector<std::string> names
 void ConfusionMatrix::add(const Tensor& predictions, const Tensor& target) {
   Tensor predicted = predictions;
   if (is_float(predictions.dtype())) {
-    check_pair("confusion_matrix", predictions, target);
-    SINTER_CHECK(predictions.size(1) == classes_,
-                 "[confusion_matrix] expected logits of {} classes but got shape {}", classes_,
+    SINTER_CHECK((predictions.rank() == 2 || predictions.rank() == 4) && predictions.size(1) == classes_,
+                 "[confusion_matrix] expected logits (N, {0}) or (N, {0}, H, W) but got shape {1}", classes_,
                  predictions.shape());
     const NoGrad no_grad;
     predicted = ops::argmax(predictions, 1);
   }
-  SINTER_CHECK(predicted.rank() == 1 && predicted.dtype() == DType::kInt64 &&
-                   target.dtype() == DType::kInt64 && target.shape() == predicted.shape(),
-               "[confusion_matrix] expected int64 predictions and targets (N) but got {} and {}",
+  SINTER_CHECK(predicted.dtype() == DType::kInt64 && target.dtype() == DType::kInt64 &&
+                   target.shape() == predicted.shape(),
+               "[confusion_matrix] expected int64 predictions and targets of one shape but got {} and {}",
                predicted.spec(), target.spec());
   if (predicted.device().is_cpu() && target.device().is_cpu()) return count_pairs(predicted, target);
   pending_.emplace_back(predicted, target);
-  if (pending_.size() >= kMostPending) counts();
+  // All batches being alike, so many of this one's size.
+  if (pending_.size() >= kMostPending ||
+      static_cast<int64_t>(pending_.size()) * target.numel() >= kMostPendingClasses) {
+    counts();
+  }
 }
 
 void ConfusionMatrix::count_pairs(const Tensor& predicted, const Tensor& target) const {
   const std::vector<int64_t> columns = predicted.to_vector<int64_t>();
   const std::vector<int64_t> rows = target.to_vector<int64_t>();
-  for (size_t i = 0; i < rows.size(); ++i) index(rows[i], columns[i]);
-  for (size_t i = 0; i < rows.size(); ++i) ++counts_[index(rows[i], columns[i])];
+  const auto is_counted = [&](size_t i) { return rows[i] != ignore_index_; };
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (is_counted(i)) index(rows[i], columns[i]);
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (is_counted(i)) ++counts_[index(rows[i], columns[i])];
+  }
 }
 
 const std::vector<int64_t>& ConfusionMatrix::counts() const {
@@ -259,6 +269,19 @@ double ConfusionMatrix::macro_f1() const {
   RunningMean mean;
   for (int64_t i = 0; i < classes_; ++i) {
     if (row_total(i) + column_total(i) > 0) mean.add(f1(i));
+  }
+  return mean.mean();
+}
+
+double ConfusionMatrix::iou(int64_t target) const {
+  const int64_t both = count(target, target);
+  return ratio(both, row_total(target) + column_total(target) - both);
+}
+
+double ConfusionMatrix::mean_iou() const {
+  RunningMean mean;
+  for (int64_t i = 0; i < classes_; ++i) {
+    if (row_total(i) + column_total(i) > 0) mean.add(iou(i));
   }
   return mean.mean();
 }

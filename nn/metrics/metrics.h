@@ -99,13 +99,19 @@ class TopKAccuracy {
   Tensor counts_;  // as of ops::update::count_ranks_; undefined before the first row
 };
 
+struct ConfusionMatrixOptions {
+  int64_t ignore_index = -100;  ///< targets that are not counted, such as the border of masks
+};
+
 /// Counts which class is taken for which.
 class ConfusionMatrix {
  public:
   /// Throws InvalidArgument unless there is a class, or if names are given but not one per class.
-  explicit ConfusionMatrix(int64_t classes, std::vector<std::string> names = {});
+  explicit ConfusionMatrix(int64_t classes, std::vector<std::string> names = {},
+                           const ConfusionMatrixOptions& options = {});
 
-  /// `predictions`: logits (N, C), floating-point, or classes (N), int64. `target`: classes (N), int64.
+  /// `predictions`: logits (N, C) or (N, C, H, W), floating-point, or classes, int64. `target`: classes (N),
+  /// (N, H, W) or of any shape that is that of the predicted classes, int64.
   /// Throws InvalidArgument for other shapes or dtypes, or for a class outside [0, C); then nothing is
   /// counted. Does not wait for a GPU: what is there is counted, and its classes are checked, when counts are
   /// read.
@@ -129,6 +135,11 @@ class ConfusionMatrix {
   double balanced_accuracy() const;
   /// The mean of the classes' F1 over those that have one; NaN if none has.
   double macro_f1() const;
+  /// Of what was of a class or was taken for it, the share that was both, the intersection over the union: tp
+  /// / (tp + fp + fn); NaN if there is nothing of the two.
+  double iou(int64_t target) const;
+  /// The mean of the classes' iou over those that have one; NaN if none has.
+  double mean_iou() const;
 
   /// A table for people: one row per class with its counts and its accuracy. Where names would make it wider
   /// than `columns`, classes are numbered. Of more than 20 classes, or where that is too wide too, the rows
@@ -149,6 +160,7 @@ class ConfusionMatrix {
 
   int64_t classes_;
   std::vector<std::string> names_;
+  int64_t ignore_index_;
   // Mutable: reading counts what is still on a device.
   mutable std::vector<std::pair<Tensor, Tensor>> pending_;  // predicted and true classes
   mutable std::vector<int64_t> counts_;                     // row-major, a row per target

@@ -228,7 +228,7 @@ ResNet::ResNet(const ResNetArchitecture& architecture, const ResNetOptions& opti
   }
 }
 
-Tensor ResNet::features(const Tensor& x) const {
+Tensor ResNet::before_stages(const Tensor& x) const {
   const bool is_channels_last = options_.layout == Layout::kNHWC;
   check_batch("resnet", x);
   SINTER_CHECK(x.rank() == 4 && x.size(is_channels_last ? 3 : 1) == options_.in_channels,
@@ -241,8 +241,20 @@ Tensor ResNet::features(const Tensor& x) const {
   if (!options_.small_stem) {
     y = ops::max_pool2d(y, {3, 3}, {.stride = {2, 2}, .padding = {1, 1}, .layout = options_.layout});
   }
+  return y;
+}
+
+Tensor ResNet::features(const Tensor& x) const {
+  Tensor y = before_stages(x);
   for (const Sequential& stage : stages) y = stage(y);
   return ops::global_avg_pool2d(y, {.layout = options_.layout});
+}
+
+std::vector<Tensor> ResNet::feature_maps(const Tensor& x) const {
+  std::vector<Tensor> maps;
+  Tensor y = before_stages(x);
+  for (const Sequential& stage : stages) maps.push_back(y = stage(y));
+  return maps;
 }
 
 Tensor ResNet::forward(const Tensor& x) const {

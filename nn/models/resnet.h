@@ -82,6 +82,8 @@ class ResNet : public Module {
   Tensor forward(const Tensor& x) const override;
   /// What `fc` sees: (N, channels of the last stage).
   Tensor features(const Tensor& x) const;
+  /// The images behind each stage, largest first: (N, C, H, W) or (N, H, W, C), for networks on top of these.
+  std::vector<Tensor> feature_maps(const Tensor& x) const;
 
   AnyModule conv1;  ///< a Conv2d, or a Sequential under deep_stem
   BatchNorm2d bn1;
@@ -89,6 +91,8 @@ class ResNet : public Module {
   Linear fc;
 
  private:
+  Tensor before_stages(const Tensor& x) const;
+
   ResNetOptions options_;
 };
 

@@ -23,8 +23,10 @@ int64_t squeezed_channels(int64_t channels, const SqueezeExciteOptions& options)
 }  // namespace
 
 SqueezeExcite::SqueezeExcite(int64_t channels, const SqueezeExciteOptions& options)
-    : fc1(child("fc1", Conv2d(channels, squeezed_channels(channels, options), {.layout = options.layout}))),
-      fc2(child("fc2", Conv2d(squeezed_channels(channels, options), channels, {.layout = options.layout}))),
+    : fc1(child("fc1",
+                Conv2d(channels, squeezed_channels(channels, options), 1, {.layout = options.layout}))),
+      fc2(child("fc2",
+                Conv2d(squeezed_channels(channels, options), channels, 1, {.layout = options.layout}))),
       layout_(options.layout) {}
 
 Tensor SqueezeExcite::forward(const Tensor& x) const {

@@ -153,7 +153,10 @@ struct Softplus {
   static constexpr auto kReads = DerivativeReads::kInput;
   C beta = C{1};
   bool operator==(const Softplus&) const = default;
-  static constexpr auto fields() { return std::tuple(field("beta", &Softplus::beta)); }
+  template <class Self = Softplus>
+  static constexpr auto fields() {
+    return std::tuple(field("beta", &Self::beta));
+  }
 
   SINTER_HOST_DEVICE C operator()(C x) const {  // exp of what is never positive cannot overflow
     const C bend = math::log1p_of_unit(math::exp(-std::abs(beta * x)));
@@ -180,7 +183,10 @@ struct LeakyRelu {
   static constexpr bool kPiecewiseLinear = true;
   C negative_slope = C(0.01);
   bool operator==(const LeakyRelu&) const = default;
-  static constexpr auto fields() { return std::tuple(field("negative_slope", &LeakyRelu::negative_slope)); }
+  template <class Self = LeakyRelu>
+  static constexpr auto fields() {
+    return std::tuple(field("negative_slope", &Self::negative_slope));
+  }
 
   SINTER_HOST_DEVICE C operator()(C x) const { return x > C{0} ? x : x * negative_slope; }
   SINTER_HOST_DEVICE C derivative(C x, C dy) const { return x > C{0} ? dy : dy * negative_slope; }
@@ -209,7 +215,10 @@ struct Elu {
   static constexpr auto kReads = DerivativeReads::kInput;
   C alpha = C{1};
   bool operator==(const Elu&) const = default;
-  static constexpr auto fields() { return std::tuple(field("alpha", &Elu::alpha)); }
+  template <class Self = Elu>
+  static constexpr auto fields() {
+    return std::tuple(field("alpha", &Self::alpha));
+  }
 
   SINTER_HOST_DEVICE C operator()(C x) const {  // exp(x) - 1 = tanh(x / 2) (exp(x) + 1), exact near 0 too
     const C below = alpha * (math::tanh(C(0.5) * x) * (math::exp(x) + C{1}));

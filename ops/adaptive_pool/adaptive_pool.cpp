@@ -1,7 +1,8 @@
-// adaptive_avg_pool2d and its gradient as ops. Sizes that have a kernel of their own go there.
+// Adaptive pooling and the gradient of averages as ops. Sizes that have a kernel of their own go there.
 #include <sinter/core/base/checked.h>
 #include <sinter/ops/adaptive_pool/adaptive_pool.h>
 #include <sinter/ops/common/op_support.h>
+#include <sinter/ops/gather/gather.h>
 #include <sinter/ops/pool/pool.h>
 #include <sinter/ops/reshape/reshape.h>
 
@@ -44,31 +45,72 @@ std::vector<Tensor> adaptive_avg_pool_gradient(const GradientContext& context) {
 
 std::vector<Tensor> adaptive_avg_pool_grad_gradient(const GradientContext& context) {
   const Layout layout = context.attributes<AdaptivePoolAttributes>().layout;
-  return {adaptive_avg_pool2d(context.grad(), size_of_input(context, layout), {.layout = layout})};
+  const auto [height, width] = size_of_input(context, layout);
+  return {adaptive_avg_pool2d(context.grad(), {height, width}, {.layout = layout})};
+}
+
+/// y, and which pixel of its image each element was: row * width + column.
+std::vector<TensorSpec> infer_adaptive_max_pool(const InferContext& context) {
+  std::vector<TensorSpec> outputs = infer_resized(context);
+  outputs.push_back({outputs[0].shape, DType::kInt64, outputs[0].device});
+  return outputs;
+}
+
+/// Images with their pixels as one axis.
+Shape with_flat_pixels(const Shape& images, Layout layout) {
+  if (layout == Layout::kNCHW) return {images[0], images[1], images.count(2, 4)};
+  return {images[0], images.count(1, 3), images[3]};
+}
+
+std::vector<Tensor> adaptive_max_pool_gradient(const GradientContext& context) {
+  const Layout layout = context.attributes<AdaptivePoolAttributes>().layout;
+  const Shape images = context.input_spec(0).shape, pooled = context.grad().shape();
+  const Shape picked = with_flat_pixels(pooled, layout);
+  const auto flat = [&](const Tensor& t) { return reshape(t, {picked.begin(), picked.end()}); };
+  const Tensor dx = vjp::gather(flat(context.grad()), layout == Layout::kNCHW ? 2 : 1,
+                                flat(context.output(1)), with_flat_pixels(images, layout));
+  return {reshape(dx, {images.begin(), images.end()})};
+}
+
+/// The kernel of ordinary pooling with the same windows, where `size` divides the images evenly.
+std::optional<Size2d> even_windows(const Tensor& x, Size2d size, Layout layout) {
+  const auto [rows, columns] = size;
+  if (x.rank() != 4 || rows < 1 || columns < 1) return {};
+  const int64_t height = x.size(height_axis(layout)), width = x.size(height_axis(layout) + 1);
+  if (height < rows || width < columns || height % rows != 0 || width % columns != 0) return {};
+  return Size2d(height / rows, width / columns);
 }
 
 }  // namespace
 
-Tensor adaptive_avg_pool2d(const Tensor& x, std::array<int64_t, 2> size, Layout layout) {
+Tensor adaptive_avg_pool2d(const Tensor& x, Size2d size, const LayoutOptions& options) {
   static const Op& op = builtin("adaptive_avg_pool2d");
-  if (x.rank() == 4 && size[0] >= 1 && size[1] >= 1) {
+  const Layout layout = options.layout;
+  const auto [rows, columns] = size;
+  if (x.rank() == 4 && rows >= 1 && columns >= 1) {
     const int axis = height_axis(layout);
     const int64_t height = x.size(axis), width = x.size(axis + 1);
-    if (size == (std::array<int64_t, 2>{1, 1}) && height >= 1 && width >= 1) {
-      return reshape(global_avg_pool2d(x, {.layout = layout}),
-                     layout == Layout::kNCHW ? std::vector<int64_t>{x.size(0), x.size(1), 1, 1}
-                                             : std::vector<int64_t>{x.size(0), 1, 1, x.size(3)});
-    }
-    if (height >= size[0] && width >= size[1] && height % size[0] == 0 && width % size[1] == 0) {
-      return avg_pool2d(x, {height / size[0], width / size[1]}, {.layout = layout});
+    if (size == Size2d(1) && height >= 1 && width >= 1) {
+      return reshape(global_avg_pool2d(x, options), layout == Layout::kNCHW
+                                                        ? std::vector<int64_t>{x.size(0), x.size(1), 1, 1}
+                                                        : std::vector<int64_t>{x.size(0), 1, 1, x.size(3)});
     }
   }
+  if (const auto windows = even_windows(x, size, layout)) return avg_pool2d(x, *windows, {.layout = layout});
   return call_single(op, {x}, AdaptivePoolAttributes{size, layout});
 }
 
 Tensor vjp::adaptive_avg_pool2d(const Tensor& dy, std::array<int64_t, 2> size, Layout layout) {
   static const Op& op = builtin("adaptive_avg_pool2d_grad");
   return call_single(op, {dy}, AdaptivePoolAttributes{size, layout});
+}
+
+Tensor adaptive_max_pool2d(const Tensor& x, Size2d size, const LayoutOptions& options) {
+  static const Op& op = builtin("adaptive_max_pool2d");
+  const auto windows = even_windows(x, size, options.layout);
+  if (windows && windows->height * windows->width <= INT32_MAX)
+    return max_pool2d(x, *windows, {.layout = options.layout});
+  return call_single(op, {x}, AdaptivePoolAttributes{size, options.layout});
 }
 
 void register_adaptive_pool(OpRegistry& registry);
@@ -87,6 +129,16 @@ void register_adaptive_pool(OpRegistry& registry) {
                 .gradient = adaptive_avg_pool_grad_gradient,
                 .traits = {.precision = Precision::kFollow,
                            .layout = {.kind = LayoutRule::Kind::kAttribute, .images = reads_of({0})}}});
+  registry.add({.name = "adaptive_max_pool2d",
+                .inputs = {{"x"}},
+                .outputs = {{"y"}, {"indices", false}},
+                .infer = infer_adaptive_max_pool,
+                .gradient = adaptive_max_pool_gradient,
+                .gradient_reads = {.outputs = reads_of({1})},
+                .traits = {.precision = Precision::kFollow,
+                           .layout = {.kind = LayoutRule::Kind::kAttribute,
+                                      .images = reads_of({0}),
+                                      .image_outputs = reads_of({0, 1})}}});
 }
 
 }  // namespace sinter::ops

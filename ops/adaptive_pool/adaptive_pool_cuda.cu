@@ -117,12 +117,62 @@ void run(const KernelContext& context) {
   });
 }
 
+/// The largest elements of windows and their pixels. NaN is larger than all before it.
+template <class Index, class T>
+__global__ void __launch_bounds__(kThreads)
+    adaptive_max_pool_kernel(Index count, __grid_constant__ const AdaptivePoolProblem problem,
+                             IndexDivide<Index> by_depth, IndexDivide<Index> by_columns,
+                             IndexDivide<Index> by_rows, int64_t source_elements, const T* x, T* y,
+                             int64_t* indices) {
+  using C = compute_type<T>;
+  const Index step = static_cast<Index>(gridDim.x) * kThreads;
+  for (Index i = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += step) {
+    Index channel, column, row;
+    const Index pixel = by_depth.divide(i, channel);
+    const Index image = by_rows.divide(by_columns.divide(pixel, column), row);
+    const T* const from = x + static_cast<int64_t>(image) * source_elements + static_cast<int64_t>(channel);
+    const auto rows = problem.rows.pixels_of(static_cast<int64_t>(row));
+    const auto columns = problem.columns.pixels_of(static_cast<int64_t>(column));
+    int64_t best = rows.begin * problem.columns.pixels + columns.begin;
+    C largest = cuda::load_as_compute(from[best * problem.depth]);
+    for (int64_t r = rows.begin; r < rows.end; ++r) {
+      for (int64_t c = columns.begin; c < columns.end; ++c) {
+        const int64_t at = r * problem.columns.pixels + c;
+        const C value = cuda::load_as_compute(from[at * problem.depth]);
+        if (value > largest || value != value) {
+          largest = value;
+          best = at;
+        }
+      }
+    }
+    y[i] = from[best * problem.depth];
+    indices[i] = best;
+  }
+}
+
+void run_max(const KernelContext& context) {
+  const TensorView &x = context.input(0), &y = context.output(0);
+  const int64_t count = y.numel();
+  if (count == 0) return;
+  const AdaptivePoolProblem problem(x.shape, y.shape, context.attributes<AdaptivePoolAttributes>().layout);
+  dispatch_float(x.dtype, "adaptive_max_pool2d", [&]<class T> {
+    dispatch_index(count, [&]<class Index> {
+      cuda::launch(context.stream(), cuda::grid_stride_shape(count, kThreads, kThreads),
+                   adaptive_max_pool_kernel<Index, T>, static_cast<Index>(count), problem,
+                   IndexDivide<Index>(problem.depth), IndexDivide<Index>(problem.columns.windows),
+                   IndexDivide<Index>(problem.rows.windows), x.numel() / problem.images, x.as<const T>(),
+                   y.as<T>(), context.output(1).as<int64_t>());
+    });
+  });
+}
+
 }  // namespace
 
 void register_adaptive_pool_cuda(OpRegistry& registry);
 void register_adaptive_pool_cuda(OpRegistry& registry) {
   registry.add_kernel("adaptive_avg_pool2d", {.device = DeviceType::kCuda, .run = run<false>});
   registry.add_kernel("adaptive_avg_pool2d_grad", {.device = DeviceType::kCuda, .run = run<true>});
+  registry.add_kernel("adaptive_max_pool2d", {.device = DeviceType::kCuda, .run = run_max});
 }
 
 }  // namespace sinter::ops

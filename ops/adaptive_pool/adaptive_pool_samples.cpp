@@ -95,6 +95,34 @@ std::vector<ReferenceTensor> grad_reference(const OpSample& sample) {
                   sample.attributes.as<AdaptivePoolAttributes>().layout)};
 }
 
+OpSample make_max_pool(SampleMaker& maker) {
+  const Sizes sizes = random_sizes(maker);
+  return {{maker.distinct(sizes.images)}, attributes_of(sizes.pooled, sizes.layout)};
+}
+
+std::vector<ReferenceTensor> max_pool_reference(const OpSample& sample) {
+  const ReferenceTensor x = reference_of(sample.inputs[0]);
+  ReferenceTensor y(result_shape(sample)), indices(y.shape);
+  const int h = sample.attributes.as<AdaptivePoolAttributes>().layout == Layout::kNCHW ? 2 : 1, w = h + 1;
+  for (int64_t at = 0; at < y.shape.numel(); ++at) {
+    const std::vector<int64_t> index = unravel(y.shape, at);
+    std::vector<int64_t> pixel = index;
+    y[at] = -1e300;
+    for (int64_t i = 0; i < x.shape[h] * x.shape[w]; ++i) {
+      const int64_t row = pixel[static_cast<size_t>(h)] = i / x.shape[w];
+      const int64_t column = pixel[static_cast<size_t>(w)] = i % x.shape[w];
+      const double value = x[ravel(x.shape, pixel)];
+      if (share(index[static_cast<size_t>(h)], row, y.shape[h], x.shape[h]) == 0.0 ||
+          share(index[static_cast<size_t>(w)], column, y.shape[w], x.shape[w]) == 0.0 || value <= y[at]) {
+        continue;
+      }
+      y[at] = value;
+      indices[at] = static_cast<double>(i);
+    }
+  }
+  return {y, indices};
+}
+
 }  // namespace
 
 void register_adaptive_pool_samples(SampleRegistry& registry);
@@ -107,6 +135,7 @@ void register_adaptive_pool_samples(SampleRegistry& registry) {
                 .make = make_grad,
                 .reference = grad_reference,
                 .term_size = product_terms<grad_reference>});
+  registry.add({.op = "adaptive_max_pool2d", .make = make_max_pool, .reference = max_pool_reference});
 }
 
 }  // namespace sinter::ops

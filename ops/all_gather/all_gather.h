@@ -14,9 +14,10 @@ struct AllGatherAttributes {
   uint64_t communicator = 0;  ///< Communicator::id(); 0: this process alone
   int64_t rank = 0, ranks = 1;
   bool operator==(const AllGatherAttributes&) const = default;
+  template <class Self = AllGatherAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("communicator", &AllGatherAttributes::communicator),
-                      field("rank", &AllGatherAttributes::rank), field("ranks", &AllGatherAttributes::ranks));
+    return std::tuple(field("communicator", &Self::communicator), field("rank", &Self::rank),
+                      field("ranks", &Self::ranks));
   }
 };
 AllGatherAttributes all_gather_attributes(const Communicator& communicator);

@@ -85,7 +85,8 @@ void register_all_reduce(OpRegistry& registry) {
                 .inputs = {{"x"}},
                 .variadic = true,
                 .outputs = {{.name = "sums", .differentiable = false}},
-                .infer = infer_begin});
+                .infer = infer_begin,
+                .traits = {.captured = false}});
   // What was begun reads and writes memory until here: its inputs are this call's too, and the result takes
   // the place of the sums.
   registry.add({.name = "end_all_reduce",
@@ -93,7 +94,7 @@ void register_all_reduce(OpRegistry& registry) {
                 .variadic = true,
                 .outputs = {{.name = "sums", .differentiable = false}},
                 .infer = infer_end,
-                .traits = {.elementwise = true}});
+                .traits = {.elementwise = true, .captured = false}});
 }
 
 }  // namespace sinter::ops

@@ -16,9 +16,9 @@ struct AllReduceAttributes {
   uint64_t communicator = 0;  ///< Communicator::id(); 0: this process alone
   bool bucketed = false;      ///< of all_reduce: a job may take it together with others
   bool operator==(const AllReduceAttributes&) const = default;
+  template <class Self = AllReduceAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("communicator", &AllReduceAttributes::communicator),
-                      field("bucketed", &AllReduceAttributes::bucketed));
+    return std::tuple(field("communicator", &Self::communicator), field("bucketed", &Self::bucketed));
   }
 };
 

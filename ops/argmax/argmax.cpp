@@ -20,9 +20,9 @@ std::vector<TensorSpec> infer_argmax(const InferContext& context) {
 
 }  // namespace
 
-Tensor argmax(const Tensor& x, int64_t axis, bool keep_dims) {
+Tensor argmax(const Tensor& x, int64_t axis, const ReduceOptions& options) {
   static const Op& op = builtin("argmax");
-  return call_single(op, {x}, ArgmaxAttributes{axis, keep_dims});
+  return call_single(op, {x}, ArgmaxAttributes{axis, options.keep_dims});
 }
 
 Tensor argmax(const Tensor& x) {
@@ -39,8 +39,8 @@ Tensor reversed(const Tensor& x) {
 
 }  // namespace
 
-Tensor argmin(const Tensor& x, int64_t axis, bool keep_dims) {
-  return argmax(reversed(x), axis, {.keep_dims = keep_dims});
+Tensor argmin(const Tensor& x, int64_t axis, const ReduceOptions& options) {
+  return argmax(reversed(x), axis, options);
 }
 
 Tensor argmin(const Tensor& x) {

@@ -12,9 +12,9 @@ struct ArgmaxAttributes {
   bool keep_dims = false;
 
   bool operator==(const ArgmaxAttributes&) const = default;
+  template <class Self = ArgmaxAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("axis", &ArgmaxAttributes::axis),
-                      field("keep_dims", &ArgmaxAttributes::keep_dims));
+    return std::tuple(field("axis", &Self::axis), field("keep_dims", &Self::keep_dims));
   }
 };
 

@@ -17,10 +17,10 @@ struct BatchNormOptions {
   Layout layout = Layout::kNCHW;
 
   bool operator==(const BatchNormOptions&) const = default;
+  template <class Self = BatchNormOptions>
   static constexpr auto fields() {
-    return std::tuple(
-        field("epsilon", &BatchNormOptions::epsilon), field("momentum", &BatchNormOptions::momentum),
-        field("training", &BatchNormOptions::training), field("layout", &BatchNormOptions::layout));
+    return std::tuple(field("epsilon", &Self::epsilon), field("momentum", &Self::momentum),
+                      field("training", &Self::training), field("layout", &Self::layout));
   }
 };
 
@@ -46,10 +46,10 @@ struct BatchNormGradOptions {
   Layout layout = Layout::kNCHW;
 
   bool operator==(const BatchNormGradOptions&) const = default;
+  template <class Self = BatchNormGradOptions>
   static constexpr auto fields() {
-    return std::tuple(field("training", &BatchNormGradOptions::training),
-                      field("parameter_grads", &BatchNormGradOptions::parameter_grads),
-                      field("layout", &BatchNormGradOptions::layout));
+    return std::tuple(field("training", &Self::training), field("parameter_grads", &Self::parameter_grads),
+                      field("layout", &Self::layout));
   }
 };
 
@@ -95,14 +95,14 @@ struct BatchNormActOptions {
   uint64_t ranks = 0;
 
   bool operator==(const BatchNormActOptions&) const = default;
+  template <class Self = BatchNormActOptions>
   static constexpr auto fields() {
-    using Options = BatchNormActOptions;
-    return std::tuple(field("epsilon", &Options::epsilon), field("momentum", &Options::momentum),
-                      field("training", &Options::training), field("layout", &Options::layout),
-                      field("activation", &Options::activation),
-                      field("normalize_addend", &Options::normalize_addend),
-                      field("save_mask", &Options::save_mask), field("backend", &Options::backend),
-                      field("reserve_bytes", &Options::reserve_bytes), field("ranks", &Options::ranks));
+    return std::tuple(field("epsilon", &Self::epsilon), field("momentum", &Self::momentum),
+                      field("training", &Self::training), field("layout", &Self::layout),
+                      field("activation", &Self::activation),
+                      field("normalize_addend", &Self::normalize_addend),
+                      field("save_mask", &Self::save_mask), field("backend", &Self::backend),
+                      field("reserve_bytes", &Self::reserve_bytes), field("ranks", &Self::ranks));
   }
 };
 
@@ -168,13 +168,13 @@ struct BatchNormActGradOptions {
   double epsilon = 1e-5;                       ///< likewise; for kCudnn
 
   bool operator==(const BatchNormActGradOptions&) const = default;
+  template <class Self = BatchNormActGradOptions>
   static constexpr auto fields() {
-    using Options = BatchNormActGradOptions;
-    return std::tuple(
-        field("training", &Options::training), field("parameter_grads", &Options::parameter_grads),
-        field("addend_grad", &Options::addend_grad), field("layout", &Options::layout),
-        field("activation", &Options::activation), field("normalize_addend", &Options::normalize_addend),
-        field("backend", &Options::backend), field("epsilon", &Options::epsilon));
+    return std::tuple(field("training", &Self::training), field("parameter_grads", &Self::parameter_grads),
+                      field("addend_grad", &Self::addend_grad), field("layout", &Self::layout),
+                      field("activation", &Self::activation),
+                      field("normalize_addend", &Self::normalize_addend), field("backend", &Self::backend),
+                      field("epsilon", &Self::epsilon));
   }
 };
 

@@ -17,7 +17,10 @@ struct CastAttributes {
   DType dtype = DType::kFloat32;
 
   bool operator==(const CastAttributes&) const = default;
-  static constexpr auto fields() { return std::tuple(field("dtype", &CastAttributes::dtype)); }
+  template <class Self = CastAttributes>
+  static constexpr auto fields() {
+    return std::tuple(field("dtype", &Self::dtype));
+  }
 };
 
 /// A value of one compute type as another. What C++ leaves undefined, a floating-point value beyond an

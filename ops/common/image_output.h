@@ -24,10 +24,11 @@ struct ImageOutput {
   std::vector<float> std = {1.0f};
 
   bool operator==(const ImageOutput&) const = default;
+  template <class Self = ImageOutput>
   static constexpr auto fields() {
-    return std::tuple(field("height", &ImageOutput::height), field("width", &ImageOutput::width),
-                      field("dtype", &ImageOutput::dtype), field("layout", &ImageOutput::layout),
-                      field("mean", &ImageOutput::mean), field("std", &ImageOutput::std));
+    return std::tuple(field("height", &Self::height), field("width", &Self::width),
+                      field("dtype", &Self::dtype), field("layout", &Self::layout),
+                      field("mean", &Self::mean), field("std", &Self::std));
   }
 };
 

@@ -12,7 +12,10 @@ namespace sinter::ops {
 struct ConcatAttributes {
   int64_t axis = 0;
   bool operator==(const ConcatAttributes&) const = default;
-  static constexpr auto fields() { return std::tuple(field("axis", &ConcatAttributes::axis)); }
+  template <class Self = ConcatAttributes>
+  static constexpr auto fields() {
+    return std::tuple(field("axis", &Self::axis));
+  }
 };
 
 /// The tensors one after the other along `axis` (from the back when negative). Any dtype, the same for all.

@@ -1,6 +1,9 @@
 #include <limits>
 
 #include <sinter/core/base/checked.h>
+#include <sinter/core/op/autotune/choose_by_time.h>
+#include <sinter/core/op/dispatch.h>
+#include <sinter/core/runtime/plan_cache.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/conv2d/conv2d_geometry.h>
 #include <sinter/ops/reduce/reduce.h>
@@ -57,8 +60,10 @@ Conv2dAxis make_axis(const char* tag, const char* name, int64_t input, int64_t k
   return made;
 }
 
+/// `Options` are Conv2dOptions or derive from them.
+template <class Options>
 std::vector<TensorSpec> infer_conv2d(const InferContext& context) {
-  const auto& options = context.attributes<Conv2dOptions>();
+  const auto& options = context.attributes<Options>();
   context.expect_rank(0, 4);
   context.expect_rank(1, 4);
   context.expect_float(0);
@@ -72,10 +77,36 @@ std::vector<TensorSpec> infer_conv2d(const InferContext& context) {
 }
 
 std::vector<TensorSpec> infer_conv2d_sums(const InferContext& context) {
-  std::vector<TensorSpec> outputs = infer_conv2d(context);
+  std::vector<TensorSpec> outputs = infer_conv2d<Conv2dOptions>(context);
   const TensorSpec& y = outputs[0];
   outputs.push_back({Shape{2, context.shape(1)[0]}, accumulate_dtype(y.dtype), y.device});
   return outputs;
+}
+
+std::vector<TensorSpec> infer_conv2d_bias_act(const InferContext& context) {
+  std::vector<TensorSpec> outputs = infer_conv2d<Conv2dActOptions>(context);
+  const TensorSpec& y = outputs[0];
+  if (context.has(3)) {
+    context.expect_same_dtype(3, 0);
+    context.expect_shape(3, y.shape);
+  }
+  const bool wants_slope = context.attributes<Conv2dActOptions>().activation == fused::Activation::kPRelu;
+  SINTER_CHECK(context.has(4) == wants_slope, "[{}] expected {} slope beside activation {} but got {}",
+               context.tag(), wants_slope ? "a" : "no",
+               to_string(context.attributes<Conv2dActOptions>().activation),
+               wants_slope ? "none" : fmt::format("{}", context.input(4)));
+  if (wants_slope) {
+    if (context.input(4).dtype != accumulate_dtype(y.dtype)) context.expect_same_dtype(4, 0);
+    context.expect_shape(4, {context.shape(1)[0]});
+  }
+  return outputs;
+}
+
+/// A plan may be there for one kernel and not yet for the other: the tuner would keep the choice between
+/// those that are ready.
+KernelChoice choose_conv2d_bias_act(const Op& op, Device device, const KernelQuery& query) {
+  if (device.is_cpu() || OnlyKnownPlans::wanted()) return choose_by_estimate(op, device, query);
+  return choose_by_time(op, device, query);
 }
 
 std::vector<Tensor> conv2d_gradient(const GradientContext& context) {
@@ -232,6 +263,12 @@ std::array<Tensor, 2> fused::conv2d_sums(const Tensor& x, const Tensor& weight, 
   return {results[0], results[1]};
 }
 
+Tensor conv2d_bias_act(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& addend,
+                       const Tensor& slope, const Conv2dActOptions& options) {
+  static const Op& op = builtin("conv2d_bias_act");
+  return call_single(op, {x, weight, bias, addend, slope}, options);
+}
+
 Tensor vjp::conv2d_input(const Tensor& dy, const Tensor& weight, std::array<int64_t, 2> input_size,
                          const Conv2dOptions& options) {
   static const Op& op = builtin("conv2d_grad_input");
@@ -249,7 +286,7 @@ void register_conv2d(OpRegistry& registry) {
   registry.add({.name = "conv2d",
                 .inputs = {{"x"}, {"weight"}, {.name = "bias", .optional = true}},
                 .outputs = {{"y"}},
-                .infer = infer_conv2d,
+                .infer = infer_conv2d<Conv2dOptions>,
                 .gradient = conv2d_gradient,
                 .gradient_reads = {.inputs = reads_of({0, 1})},
                 .traits = {.precision = Precision::kReduced,
@@ -270,6 +307,21 @@ void register_conv2d(OpRegistry& registry) {
                                       .images = reads_of({0}),
                                       .filters = reads_of({1})}},
                 .flops = conv2d_flops});
+  registry.add({.name = "conv2d_bias_act",
+                .inputs = {{"x"},
+                           {"weight"},
+                           {.name = "bias", .optional = true},
+                           {.name = "addend", .optional = true},
+                           {.name = "slope", .optional = true}},
+                .outputs = {{"y", false}},
+                .infer = infer_conv2d_bias_act,
+                .traits = {.precision = Precision::kReduced,
+                           .float32_inputs = reads_of({4}),
+                           .layout = {.kind = LayoutRule::Kind::kAttribute,
+                                      .images = reads_of({0, 3}),
+                                      .filters = reads_of({1})}},
+                .flops = conv2d_flops,
+                .choose = choose_conv2d_bias_act});
   registry.add({.name = "conv2d_grad_input",
                 .inputs = {{"dy"}, {"weight"}},
                 .outputs = {{"dx"}},

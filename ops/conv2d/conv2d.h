@@ -7,6 +7,7 @@
 
 #include <sinter/core/op/attributes.h>
 #include <sinter/core/tensor/tensor.h>
+#include <sinter/ops/norm/activation.h>
 
 namespace sinter::ops {
 
@@ -19,10 +20,11 @@ struct Conv2dOptions {
   Layout layout = Layout::kNCHW;
 
   bool operator==(const Conv2dOptions&) const = default;
+  template <class Self = Conv2dOptions>
   static constexpr auto fields() {
-    return std::tuple(field("stride", &Conv2dOptions::stride), field("padding", &Conv2dOptions::padding),
-                      field("dilation", &Conv2dOptions::dilation), field("groups", &Conv2dOptions::groups),
-                      field("layout", &Conv2dOptions::layout));
+    return std::tuple(field("stride", &Self::stride), field("padding", &Self::padding),
+                      field("dilation", &Self::dilation), field("groups", &Self::groups),
+                      field("layout", &Self::layout));
   }
 };
 
@@ -63,14 +65,34 @@ std::array<Tensor, 2> conv2d_sums(const Tensor& x, const Tensor& weight, const T
                                   const Conv2dOptions& options = {});
 }  // namespace fused
 
+/// conv2d with an activation behind it.
+struct Conv2dActOptions : Conv2dOptions {
+  fused::Activation activation = fused::Activation::kNone;
+
+  bool operator==(const Conv2dActOptions&) const = default;
+  static constexpr auto fields() {
+    return std::tuple_cat(Conv2dOptions::fields(),
+                          std::tuple(field("activation", &Conv2dActOptions::activation)));
+  }
+};
+
+/// activation(conv2d(x, weight, bias) + addend) in one call, rounded to the dtype once where the kernel
+/// allows it. bias (O), addend, of y's shape, and slope (O), of PReLU, may be undefined; slope must be there
+/// for fused::Activation::kPRelu alone. All of x's dtype, but slope, beside 16 bits, may be float32. Not
+/// differentiable: inference jobs put it in place of the calls that it stands for
+/// (passes/convolution/fuse_convolution.cpp). On a GPU it is one call of cuDNN's where that was measured to
+/// be faster than a convolution and a pass over its result. Throws InvalidArgument as conv2d does.
+Tensor conv2d_bias_act(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& addend,
+                       const Tensor& slope, const Conv2dActOptions& options);
+
 /// Attributes of the op conv2d_grad_input.
 struct Conv2dGradInputAttributes : Conv2dOptions {
   std::array<int64_t, 2> input_size{0, 0};
 
   bool operator==(const Conv2dGradInputAttributes&) const = default;
+  template <class Self = Conv2dGradInputAttributes>
   static constexpr auto fields() {
-    return std::tuple_cat(Conv2dOptions::fields(),
-                          std::tuple(field("input_size", &Conv2dGradInputAttributes::input_size)));
+    return std::tuple_cat(Conv2dOptions::fields(), std::tuple(field("input_size", &Self::input_size)));
   }
 };
 
@@ -79,9 +101,9 @@ struct Conv2dGradWeightAttributes : Conv2dOptions {
   std::array<int64_t, 2> kernel_size{0, 0};
 
   bool operator==(const Conv2dGradWeightAttributes&) const = default;
+  template <class Self = Conv2dGradWeightAttributes>
   static constexpr auto fields() {
-    return std::tuple_cat(Conv2dOptions::fields(),
-                          std::tuple(field("kernel_size", &Conv2dGradWeightAttributes::kernel_size)));
+    return std::tuple_cat(Conv2dOptions::fields(), std::tuple(field("kernel_size", &Self::kernel_size)));
   }
 };
 

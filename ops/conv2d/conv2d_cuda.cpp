@@ -1,12 +1,12 @@
 // Registers the GPU's convolution kernels: cuDNN's where it has a plan, else Sinter's own.
 #include <array>
 #include <memory>
+#include <utility>
 
 #include <cuda_runtime_api.h>
 
 #include <sinter/core/cuda/cuda_check.h>
 #include <sinter/core/cuda/cudnn/cudnn_conv_plan.h>
-#include <sinter/ops/common/cuda/add_bias_cuda.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/conv2d/conv2d_kernels_cuda.h>
 
@@ -16,17 +16,27 @@ namespace {
 using cuda::ConvPass;
 using cuda::ConvProblem;
 
-/// Who sums up a convolution's result.
-enum class SumsBy {
-  kNobody,
-  kPlan,  ///< cuDNN while it writes it
-  kPass,  ///< a pass over it
+/// What a call does besides the convolution, and who does it: cuDNN's plan while it writes the result, or a
+/// pass over that.
+enum class Tail {
+  kNone,
+  kSumsByPlan,
+  kSumsByPass,
+  kActByPlan,  ///< addend, bias and activation
+  kActByPass,
 };
 
+constexpr bool is_act(Tail tail) {
+  return tail == Tail::kActByPlan || tail == Tail::kActByPass;
+}
+
 /// The geometry of a call of the op that computes `pass`; Call is KernelQuery or KernelContext.
-template <ConvPass pass, class Call>
+template <ConvPass pass, Tail tail, class Call>
 Conv2dGeometry geometry_of(const Call& call) {
-  if constexpr (pass == ConvPass::kForward) {
+  if constexpr (is_act(tail)) {
+    const auto& options = call.template attributes<Conv2dActOptions>();
+    return conv2d_geometry("conv2d_bias_act", call.input(0).shape, call.input(1).shape, options);
+  } else if constexpr (pass == ConvPass::kForward) {
     const auto& options = call.template attributes<Conv2dOptions>();
     return conv2d_geometry("conv2d", call.input(0).shape, call.input(1).shape, options);
   } else if constexpr (pass == ConvPass::kGradInput) {
@@ -82,14 +92,39 @@ Arrays arrays_of(const KernelContext& context, void* first, void* second) {
   }
 }
 
-template <ConvPass pass, SumsBy sums>
+/// What conv2d_bias_act does behind the convolution.
+BiasAct bias_act_of(const KernelContext& context) {
+  const auto pointer = [&](size_t i) -> const void* {
+    return context.has_input(i) ? context.input(i).data : nullptr;
+  };
+  BiasAct made{.bias = pointer(2),
+               .addend = pointer(3),
+               .slope = pointer(4),
+               .activation = context.attributes<Conv2dActOptions>().activation};
+  if (context.has_input(4)) made.slope_dtype = context.input(4).dtype;
+  return made;
+}
+
+/// What is left of it to do, in a pass over the result.
+void do_rest(const KernelContext& context, const Conv2dGeometry& geometry, const BiasAct& rest) {
+  if (rest.bias == nullptr && rest.addend == nullptr && rest.activation == fused::Activation::kNone) return;
+  const TensorView& y = context.output(0);
+  run_bias_act_cuda(context.stream(), geometry, y.dtype, y.data, rest);
+}
+
+template <ConvPass pass, Tail tail>
 void run_direct(const KernelContext& context) {
-  const Conv2dGeometry geometry = geometry_of<pass>(context);
+  const Conv2dGeometry geometry = geometry_of<pass, tail>(context);
   const DType dtype = context.input(0).dtype;
   const auto [x, weight, y, bias] = arrays_of<pass>(context, context.input(0).data, context.input(1).data);
   if constexpr (pass == ConvPass::kForward) {
     run_conv2d_direct_cuda(context.stream(), geometry, dtype, x, weight, bias, y);
-    if constexpr (sums == SumsBy::kPass) {
+    if constexpr (tail == Tail::kActByPass) {
+      BiasAct rest = bias_act_of(context);
+      rest.bias = nullptr;  // is added
+      do_rest(context, geometry, rest);
+    }
+    if constexpr (tail == Tail::kSumsByPass) {
       run_channel_sums_cuda(context.stream(), geometry, dtype, y, context.output(1).data,
                             context.workspace());
     }
@@ -102,7 +137,8 @@ void run_direct(const KernelContext& context) {
 
 size_t direct_sums_workspace(const KernelQuery& query) {
   const TensorSpec& y = query.output(0);
-  return channel_sums_workspace_cuda(geometry_of<ConvPass::kForward>(query), y.dtype, y.device);
+  return channel_sums_workspace_cuda(geometry_of<ConvPass::kForward, Tail::kSumsByPass>(query), y.dtype,
+                                     y.device);
 }
 
 // ---- through cuDNN
@@ -128,16 +164,42 @@ size_t bytes_of_copy(const TensorSpec& spec) {
   return (spec.bytes() + kBlock - 1) / kBlock * kBlock;
 }
 
+cuda::ConvEpilogue epilogue_of(const KernelQuery& query) {
+  using cuda::ConvActivation;
+  cuda::ConvEpilogue epilogue{.bias = query.has_input(2), .addend = query.has_input(3)};
+  switch (query.attributes<Conv2dActOptions>().activation) {
+    case fused::Activation::kNone:
+      break;
+    case fused::Activation::kRelu:
+      epilogue.activation = ConvActivation::kRelu;
+      break;
+    case fused::Activation::kPRelu:
+      epilogue.activation = ConvActivation::kPRelu;
+      epilogue.slope_dtype = query.input(4).dtype;
+  }
+  return epilogue;
+}
+
 /// Null if cuDNN has no plan within the limit of the workspace: then Sinter's own kernel runs.
-template <ConvPass pass, SumsBy sums>
+template <ConvPass pass, Tail tail>
 std::shared_ptr<const Prepared> prepare_cudnn(const KernelQuery& query) {
   auto prepared = std::make_shared<PreparedConv>();
-  prepared->geometry = geometry_of<pass>(query);
+  prepared->geometry = geometry_of<pass, tail>(query);
   const TensorSpec& input = query.input(0);
   if (!is_for_cudnn(prepared->geometry, input.dtype)) return nullptr;
-  constexpr bool by_plan = sums == SumsBy::kPlan;
-  // A bias is added afterwards; both rows of sums must be aligned.
-  if (by_plan && (query.has_input(2) || prepared->geometry.out_channels % 4 != 0)) return nullptr;
+  ConvProblem problem = problem_of(prepared->geometry, pass, input.dtype, input.device);
+  if constexpr (tail == Tail::kSumsByPlan) {
+    // A bias is added afterwards; both rows of sums must be aligned.
+    if (query.has_input(2) || prepared->geometry.out_channels % 4 != 0) return nullptr;
+    problem.sums = true;
+  }
+  if constexpr (tail == Tail::kActByPlan) {
+    problem.epilogue = epilogue_of(query);
+    if (!problem.epilogue.is_there()) return nullptr;
+    for (const size_t i : {size_t{2}, size_t{3}, size_t{4}}) {
+      if (query.has_input(i) && !query.is_aligned(i, cuda::kConvAlignment)) return nullptr;
+    }
+  }
   size_t room = query.workspace_limit();
   for (const size_t i : {size_t{0}, size_t{1}}) {
     if (query.is_aligned(i, cuda::kConvAlignment)) continue;
@@ -145,13 +207,11 @@ std::shared_ptr<const Prepared> prepare_cudnn(const KernelQuery& query) {
     if (prepared->copy_bytes[i] > room) return nullptr;
     room -= prepared->copy_bytes[i];
   }
-  if constexpr (sums == SumsBy::kPass) {
+  if constexpr (tail == Tail::kSumsByPass) {
     prepared->sum_bytes = channel_sums_workspace_cuda(prepared->geometry, input.dtype, input.device);
     if (prepared->sum_bytes > room) return nullptr;
     room -= prepared->sum_bytes;
   }
-  ConvProblem problem = problem_of(prepared->geometry, pass, input.dtype, input.device);
-  problem.sums = by_plan;
   prepared->plan = cuda::find_conv_plan(problem);
   if (prepared->plan != nullptr && prepared->plan->workspace_bytes() > room) {
     problem.workspace_limit = room;
@@ -161,7 +221,7 @@ std::shared_ptr<const Prepared> prepare_cudnn(const KernelQuery& query) {
   return prepared;
 }
 
-template <ConvPass pass, SumsBy sums>
+template <ConvPass pass, Tail tail>
 void run_cudnn(const KernelContext& context) {
   const auto& [geometry, copy_bytes, sum_bytes, plan] = context.prepared<PreparedConv>();
   const Stream& stream = context.stream();
@@ -178,33 +238,36 @@ void run_cudnn(const KernelContext& context) {
                                       cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream.native)));
   }
   const auto [x, weight, y, bias] = arrays_of<pass>(context, inputs[0], inputs[1]);
-  float* statistics = nullptr;
-  if constexpr (sums == SumsBy::kPlan) statistics = context.output(1).as<float>();
-  plan->run(stream, {x, weight, y, statistics}, workspace + sum_bytes);
-  if (bias != nullptr) {
-    const bool channels_last = geometry.layout == Layout::kNHWC;
-    add_bias_cuda(stream, context.input(0).dtype, y, bias,
-                  geometry.batch * (channels_last ? geometry.out_pixels() : 1), geometry.out_channels,
-                  channels_last ? 1 : geometry.out_pixels());
+  cuda::ConvArrays plan_arrays{.x = x, .weight = weight, .y = y};
+  BiasAct rest{.bias = bias};
+  if constexpr (is_act(tail)) rest = bias_act_of(context);
+  if constexpr (tail == Tail::kSumsByPlan) plan_arrays.sums = context.output(1).as<float>();
+  if constexpr (tail == Tail::kActByPlan) {
+    plan_arrays.bias = rest.bias;
+    plan_arrays.addend = rest.addend;
+    plan_arrays.slope = rest.slope;
+    rest = {};
   }
-  if constexpr (sums == SumsBy::kPass) {
+  plan->run(stream, plan_arrays, workspace + sum_bytes);
+  do_rest(context, geometry, rest);
+  if constexpr (tail == Tail::kSumsByPass) {
     run_channel_sums_cuda(stream, geometry, context.input(0).dtype, y, context.output(1).data, workspace);
   }
 }
 
-template <ConvPass pass, SumsBy sums>
+template <ConvPass pass, Tail tail>
 Kernel cudnn_kernel(const char* name) {
   return {.device = DeviceType::kCuda,
           .name = name,
-          .prepare = prepare_cudnn<pass, sums>,
-          .run = run_cudnn<pass, sums>};
+          .prepare = prepare_cudnn<pass, tail>,
+          .run = run_cudnn<pass, tail>};
 }
 
 template <ConvPass pass>
 void add_kernels(OpRegistry& registry, const char* op) {
-  registry.add_kernel(
-      op, {.device = DeviceType::kCuda, .name = "direct", .run = run_direct<pass, SumsBy::kNobody>});
-  registry.add_kernel(op, cudnn_kernel<pass, SumsBy::kNobody>("cudnn"));
+  registry.add_kernel(op,
+                      {.device = DeviceType::kCuda, .name = "direct", .run = run_direct<pass, Tail::kNone>});
+  registry.add_kernel(op, cudnn_kernel<pass, Tail::kNone>("cudnn"));
 }
 
 /// "cudnn" is the one that sums while it convolves; passes ask by this name.
@@ -213,9 +276,28 @@ void add_kernels_with_sums(OpRegistry& registry) {
   registry.add_kernel("conv2d_sums", {.device = DeviceType::kCuda,
                                       .name = "direct",
                                       .workspace_bytes = direct_sums_workspace,
-                                      .run = run_direct<pass, SumsBy::kPass>});
-  registry.add_kernel("conv2d_sums", cudnn_kernel<pass, SumsBy::kPass>("cudnn_then_sums"));
-  registry.add_kernel("conv2d_sums", cudnn_kernel<pass, SumsBy::kPlan>("cudnn"));
+                                      .run = run_direct<pass, Tail::kSumsByPass>});
+  registry.add_kernel("conv2d_sums", cudnn_kernel<pass, Tail::kSumsByPass>("cudnn_then_sums"));
+  registry.add_kernel("conv2d_sums", cudnn_kernel<pass, Tail::kSumsByPlan>("cudnn"));
+}
+
+/// A rank, not a time: which of cuDNN's two ways is taken is measured (choose_by_time), and the direct kernel
+/// is so slow that it is not even timed beside them.
+template <int rank>
+double ranked(const KernelQuery&, const Prepared*) {
+  return rank;
+}
+
+void add_kernels_with_act(OpRegistry& registry) {
+  constexpr ConvPass pass = ConvPass::kForward;
+  const auto add = [&](Kernel kernel, double (*microseconds)(const KernelQuery&, const Prepared*)) {
+    kernel.microseconds = microseconds;
+    registry.add_kernel("conv2d_bias_act", std::move(kernel));
+  };
+  add({.device = DeviceType::kCuda, .name = "direct", .run = run_direct<pass, Tail::kActByPass>},
+      ranked<1000>);
+  add(cudnn_kernel<pass, Tail::kActByPass>("cudnn_then_act"), ranked<3>);
+  add(cudnn_kernel<pass, Tail::kActByPlan>("cudnn"), ranked<2>);
 }
 
 }  // namespace
@@ -224,6 +306,7 @@ void register_conv2d_cuda(OpRegistry& registry);
 void register_conv2d_cuda(OpRegistry& registry) {
   add_kernels<ConvPass::kForward>(registry, "conv2d");
   add_kernels_with_sums(registry);
+  add_kernels_with_act(registry);
   add_kernels<ConvPass::kGradInput>(registry, "conv2d_grad_input");
   add_kernels<ConvPass::kGradWeight>(registry, "conv2d_grad_weight");
 }

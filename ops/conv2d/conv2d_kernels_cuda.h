@@ -15,6 +15,18 @@ void run_conv2d_grad_input_direct_cuda(const Stream& stream, const Conv2dGeometr
 void run_conv2d_grad_weight_direct_cuda(const Stream& stream, const Conv2dGeometry& geometry, DType dtype,
                                         const void* x, const void* dy, void* dweight);
 
+/// What conv2d_bias_act does to a convolution's result. bias (channels) and addend, as y, may be null, slope
+/// (channels) unless the activation is PReLU's.
+struct BiasAct {
+  const void *bias = nullptr, *addend = nullptr, *slope = nullptr;
+  fused::Activation activation = fused::Activation::kNone;
+  DType slope_dtype = DType::kFloat32;  ///< y's, or compute_type of it
+};
+
+/// y <- activation(y + bias + addend) in place, rounded once.
+void run_bias_act_cuda(const Stream& stream, const Conv2dGeometry& geometry, DType dtype, void* y,
+                       const BiasAct& what);
+
 /// The sums over a convolution's result y of its elements and of their squares, (2, channels) in the compute
 /// type: what conv2d_sums gives where cuDNN does not, always in the same order. `workspace` holds
 /// channel_sums_workspace_cuda bytes, a multiple of 256.

@@ -126,6 +126,55 @@ double conv2d_sums_terms(const OpSample& sample, size_t output) {
   return terms + largest * default_tolerance(dtype) / default_tolerance(DType::kFloat32);
 }
 
+/// conv2d with each of what may follow it, or without. The addend is larger than the convolution's result,
+/// which some kernels round to 16 bits before they add it: nothing cancels.
+OpSample make_conv2d_bias_act(SampleMaker& maker) {
+  OpSample sample = make_conv2d(maker);
+  Conv2dActOptions options{sample.attributes.as<Conv2dOptions>(), {}};
+  const Shape& x = sample.inputs[0].shape();
+  const Conv2dGeometry geometry = conv2d_geometry("samples", x, sample.inputs[1].shape(), options);
+  options.activation =
+      maker.pick({fused::Activation::kNone, fused::Activation::kRelu, fused::Activation::kPRelu});
+  const double size = std::max(0.1, largest_of(conv2d_reference(sample)[0]));
+  sample.inputs.push_back(maker.chance(0.5)
+                              ? maker.tensor_off(geometry.y_shape(), {0.0}, 2 * size, -3 * size, 3 * size)
+                              : Tensor());
+  sample.inputs.emplace_back();
+  if (options.activation == fused::Activation::kPRelu) {
+    const DType own = maker.dtype(), wide = accumulate_dtype(own);
+    const Shape channels{geometry.out_channels};
+    sample.inputs[4] =
+        maker.chance(0.5)
+            ? maker.tensor(channels)
+            : SampleMaker(static_cast<uint64_t>(maker.integer(0, 1 << 20)), wide).tensor(channels);
+  }
+  sample.attributes = options;
+  return sample;
+}
+
+std::vector<ReferenceTensor> conv2d_bias_act_reference(const OpSample& sample) {
+  const auto& options = sample.attributes.as<Conv2dActOptions>();
+  OpSample convolution = sample;
+  convolution.attributes = static_cast<const Conv2dOptions&>(options);
+  ReferenceTensor y = conv2d_reference(convolution)[0];
+  const int64_t channels = sample.inputs[1].shape()[0], inner = inner_of(convolution, y);
+  ReferenceTensor addend(y.shape), slope(Shape{channels});
+  if (sample.inputs[3].defined()) addend = reference_of(sample.inputs[3]);
+  if (sample.inputs[4].defined()) slope = reference_of(sample.inputs[4]);
+  for (int64_t i = 0; i < y.shape.numel(); ++i) {
+    y[i] += addend[i];
+    if (options.activation != fused::Activation::kNone && y[i] < 0) y[i] *= slope[i / inner % channels];
+  }
+  return {y};
+}
+
+/// A slope may make the terms larger.
+double conv2d_bias_act_terms(const OpSample& sample, size_t output) {
+  const Tensor& slope = sample.inputs[4];
+  const double most = slope.defined() ? largest_of(reference_of(slope)) : 0.0;
+  return std::max(1.0, most) * product_terms<conv2d_bias_act_reference>(sample, output);
+}
+
 OpSample make_grad_input(SampleMaker& maker) {
   const auto [options, geometry] = random_convolution(maker);
   return {{maker.tensor(geometry.y_shape()), maker.tensor(geometry.weight_shape())},
@@ -175,6 +224,11 @@ void register_conv2d_samples(SampleRegistry& registry) {
                 .make = make_conv2d,
                 .reference = conv2d_sums_reference,
                 .term_size = conv2d_sums_terms});
+  registry.add({.op = "conv2d_bias_act",
+                .make = make_conv2d_bias_act,
+                .reference = conv2d_bias_act_reference,
+                .term_size = conv2d_bias_act_terms,
+                .check_gradient = false});
   registry.add({.op = "conv2d_grad_input",
                 .make = make_grad_input,
                 .reference = grad_input_reference,

@@ -16,9 +16,10 @@ std::vector<TensorSpec> infer_crop_images(const InferContext& context) {
 
 }  // namespace
 
-Tensor crop_images(const Tensor& images, const Tensor& windows, const ImageOutput& output, PadMode border) {
+Tensor crop_images(const Tensor& images, const Tensor& windows, const ImageOutput& output,
+                   const CropImagesOptions& options) {
   static const Op& op = builtin("crop_images");
-  return call_single(op, {images, windows}, CropImagesAttributes{output, border});
+  return call_single(op, {images, windows}, CropImagesAttributes{output, options.border});
 }
 
 void register_crop_images(OpRegistry& registry);

@@ -13,10 +13,14 @@ struct CropImagesAttributes {
   PadMode border = PadMode::kConstant;  ///< what lies beyond the border of an image; kConstant: black
 
   bool operator==(const CropImagesAttributes&) const = default;
+  template <class Self = CropImagesAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("output", &CropImagesAttributes::output),
-                      field("border", &CropImagesAttributes::border));
+    return std::tuple(field("output", &Self::output), field("border", &Self::border));
   }
+};
+
+struct CropImagesOptions {
+  PadMode border = PadMode::kConstant;  ///< what lies beyond the border of an image; kConstant: black
 };
 
 /// images: uint8 (N, H, W, C) with up to 128 channels. windows: int32 (N, 3), for each image the row and the
@@ -25,6 +29,6 @@ struct CropImagesAttributes {
 /// beyond the border (mirrored as often as need be under PadMode::kReflect); nothing outside `images` is
 /// read, whatever `windows` holds. No gradient.
 Tensor crop_images(const Tensor& images, const Tensor& windows, const ImageOutput& output,
-                   PadMode border = PadMode::kConstant);
+                   const CropImagesOptions& options = {});
 
 }  // namespace sinter::ops

@@ -25,10 +25,10 @@ struct CrossEntropyOptions {
   Reduction reduction = Reduction::kMean;
 
   bool operator==(const CrossEntropyOptions&) const = default;
+  template <class Self = CrossEntropyOptions>
   static constexpr auto fields() {
-    return std::tuple(field("label_smoothing", &CrossEntropyOptions::label_smoothing),
-                      field("ignore_index", &CrossEntropyOptions::ignore_index),
-                      field("reduction", &CrossEntropyOptions::reduction));
+    return std::tuple(field("label_smoothing", &Self::label_smoothing),
+                      field("ignore_index", &Self::ignore_index), field("reduction", &Self::reduction));
   }
 };
 
@@ -39,11 +39,11 @@ struct CrossEntropyGradAttributes {
   bool target_gradient = false;  ///< also give the gradient of target probabilities
 
   bool operator==(const CrossEntropyGradAttributes&) const = default;
+  template <class Self = CrossEntropyGradAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("label_smoothing", &CrossEntropyGradAttributes::label_smoothing),
-                      field("ignore_index", &CrossEntropyGradAttributes::ignore_index),
-                      field("reduction", &CrossEntropyGradAttributes::reduction),
-                      field("target_gradient", &CrossEntropyGradAttributes::target_gradient));
+    return std::tuple(field("label_smoothing", &Self::label_smoothing),
+                      field("ignore_index", &Self::ignore_index), field("reduction", &Self::reduction),
+                      field("target_gradient", &Self::target_gradient));
   }
 };
 

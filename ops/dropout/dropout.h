@@ -11,7 +11,10 @@ struct DropoutAttributes {
   double p = 0.5;  ///< the probability of zeroing an element, in [0, 1)
 
   bool operator==(const DropoutAttributes&) const = default;
-  static constexpr auto fields() { return std::tuple(field("p", &DropoutAttributes::p)); }
+  template <class Self = DropoutAttributes>
+  static constexpr auto fields() {
+    return std::tuple(field("p", &Self::p));
+  }
 };
 
 /// Each element becomes 0 with probability p, independently and even if it is infinite or NaN, else x / (1 -

@@ -1,5 +1,6 @@
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/embedding/embedding.h>
+#include <sinter/ops/permute/permute.h>
 #include <sinter/ops/reshape/reshape.h>
 
 namespace sinter::ops {
@@ -40,12 +41,20 @@ Tensor embedding(const Tensor& weight, const Tensor& indices) {
   return call_single(op, {weight, indices});
 }
 
-Tensor take_rows(const Tensor& x, const Tensor& indices) {
-  SINTER_CHECK(x.rank() >= 1, "[take_rows] expected x of rank 1 or more but got shape {}", x.shape());
-  const Shape row = x.shape().without(0);
-  std::vector<int64_t> extents(indices.shape().begin(), indices.shape().end());
-  extents.insert(extents.end(), row.begin(), row.end());
-  return reshape(embedding(reshape(x, {x.size(0), row.numel()}), indices), extents);
+Tensor index_select(const Tensor& x, int64_t axis, const Tensor& indices) {
+  SINTER_CHECK(x.rank() >= 1, "[index_select] expected x of rank 1 or more but got shape {}", x.shape());
+  const int which = normalize_axis(axis, x.rank(), "index_select");
+  const Tensor first = which == 0 ? x : transpose(x, 0, which);
+  const Shape row = first.shape().without(0);
+  const Tensor rows = embedding(reshape(first, {first.size(0), row.numel()}), flatten(indices, 0));
+  std::vector<int64_t> picked(row.begin(), row.end());
+  picked.insert(picked.begin(), indices.numel());
+  const Tensor parts = reshape(rows, picked);
+  const Shape& shape = x.shape();
+  std::vector<int64_t> extents(shape.begin(), shape.begin() + which);
+  extents.insert(extents.end(), indices.shape().begin(), indices.shape().end());
+  extents.insert(extents.end(), shape.begin() + which + 1, shape.end());
+  return reshape(which == 0 ? parts : transpose(parts, 0, which), std::move(extents));
 }
 
 Tensor vjp::embedding(const Tensor& dy, const Tensor& indices, int64_t rows) {

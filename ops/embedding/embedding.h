@@ -11,7 +11,10 @@ namespace sinter::ops {
 struct EmbeddingGradAttributes {
   int64_t rows = 0;  ///< of the table
   bool operator==(const EmbeddingGradAttributes&) const = default;
-  static constexpr auto fields() { return std::tuple(field("rows", &EmbeddingGradAttributes::rows)); }
+  template <class Self = EmbeddingGradAttributes>
+  static constexpr auto fields() {
+    return std::tuple(field("rows", &Self::rows));
+  }
 };
 
 /// weight (V, D) of any dtype, indices of any shape and dtype int64: the rows of `weight`, in shape
@@ -19,11 +22,11 @@ struct EmbeddingGradAttributes {
 /// (0 for integer dtypes).
 Tensor embedding(const Tensor& weight, const Tensor& indices);
 
-/// x[indices]: x of rank >= 1 and any dtype, indices of any shape and dtype int64, to (indices..., all axes
-/// of x but the first); indices out of range as in embedding. `take_rows(images, order)` puts a batch into
-/// another order; torch's x[indices], or index_select along axis 0. gather() picks along any axis, element by
-/// element.
-Tensor take_rows(const Tensor& x, const Tensor& indices);
+/// The parts of x at `indices` of `axis`: x of rank >= 1 and any dtype, indices of any shape and dtype int64,
+/// which takes the axis's place; indices out of range as in embedding. `index_select(images, 0, order)` puts
+/// a batch into another order. Along the first axis rows are copied; along another one x is turned before and
+/// behind. gather() picks element by element.
+Tensor index_select(const Tensor& x, int64_t axis, const Tensor& indices);
 
 namespace vjp {
 /// The gradient of embedding for a table of `rows` rows: row v is the sum of the rows of dy whose index is v,

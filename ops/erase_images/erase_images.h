@@ -14,9 +14,9 @@ struct EraseImagesOptions {
   Layout layout = Layout::kNCHW;
 
   bool operator==(const EraseImagesOptions&) const = default;
+  template <class Self = EraseImagesOptions>
   static constexpr auto fields() {
-    return std::tuple(field("values", &EraseImagesOptions::values),
-                      field("layout", &EraseImagesOptions::layout));
+    return std::tuple(field("values", &Self::values), field("layout", &Self::layout));
   }
 };
 

@@ -10,7 +10,10 @@ struct FillAttributes {
   double value = 0.0;
 
   bool operator==(const FillAttributes&) const = default;
-  static constexpr auto fields() { return std::tuple(field("value", &FillAttributes::value)); }
+  template <class Self = FillAttributes>
+  static constexpr auto fields() {
+    return std::tuple(field("value", &Self::value));
+  }
 };
 
 struct FullAttributes {
@@ -20,9 +23,10 @@ struct FullAttributes {
   Device device = {};
 
   bool operator==(const FullAttributes&) const = default;
+  template <class Self = FullAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("value", &FullAttributes::value), field("shape", &FullAttributes::shape),
-                      field("dtype", &FullAttributes::dtype), field("device", &FullAttributes::device));
+    return std::tuple(field("value", &Self::value), field("shape", &Self::shape),
+                      field("dtype", &Self::dtype), field("device", &Self::device));
   }
 };
 

@@ -12,16 +12,19 @@ namespace sinter::ops {
 struct GatherAttributes {
   int64_t axis = 0;
   bool operator==(const GatherAttributes&) const = default;
-  static constexpr auto fields() { return std::tuple(field("axis", &GatherAttributes::axis)); }
+  template <class Self = GatherAttributes>
+  static constexpr auto fields() {
+    return std::tuple(field("axis", &Self::axis));
+  }
 };
 
 struct GatherGradAttributes {
   int64_t axis = 0;
   std::vector<int64_t> extents;  ///< of gather's input
   bool operator==(const GatherGradAttributes&) const = default;
+  template <class Self = GatherGradAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("axis", &GatherGradAttributes::axis),
-                      field("extents", &GatherGradAttributes::extents));
+    return std::tuple(field("axis", &Self::axis), field("extents", &Self::extents));
   }
 };
 

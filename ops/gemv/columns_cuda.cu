@@ -253,6 +253,9 @@ struct ColumnSumLaunch {
   void run_vectors() const {
     if (problem.vectors == 1) return run<pack, 1, false>();
     if (problem.vectors == 2) return run<pack, 2, false>();
+    if constexpr (sizeof(T) == sizeof(float)) {
+      if (problem.vectors > 4) return run<pack, 8, false>();
+    }
     run<pack, 4, false>();
   }
 };

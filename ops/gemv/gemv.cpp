@@ -75,9 +75,9 @@ double outer_flops(const InferContext&, std::span<const TensorSpec> outputs) {
 
 }  // namespace
 
-Tensor matvec(const Tensor& a, const Tensor& x, bool transpose_a) {
+Tensor matvec(const Tensor& a, const Tensor& x, const MatvecOptions& options) {
   static const Op& op = builtin("matvec");
-  return call_single(op, {a, x}, MatvecOptions{transpose_a});
+  return call_single(op, {a, x}, options);
 }
 
 Tensor outer(const Tensor& u, const Tensor& v) {

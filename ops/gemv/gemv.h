@@ -8,18 +8,20 @@
 
 namespace sinter::ops {
 
-/// Attributes of the op matvec.
 struct MatvecOptions {
   bool transpose_a = false;
 
   bool operator==(const MatvecOptions&) const = default;
-  static constexpr auto fields() { return std::tuple(field("transpose_a", &MatvecOptions::transpose_a)); }
+  template <class Self = MatvecOptions>
+  static constexpr auto fields() {
+    return std::tuple(field("transpose_a", &Self::transpose_a));
+  }
 };
 
 /// y = a x: a (..., m, n), x (..., n), y (..., m); with transpose_a, y = a^T x: x (..., m), y (..., n). The
 /// leading axes broadcast. One floating-point dtype; the 16-bit ones accumulate in float32. Throws
 /// InvalidArgument for shapes or dtypes that do not fit together.
-Tensor matvec(const Tensor& a, const Tensor& x, bool transpose_a = false);
+Tensor matvec(const Tensor& a, const Tensor& x, const MatvecOptions& options = {});
 
 /// y = u v^T: u (..., m), v (..., n), y (..., m, n); the leading axes broadcast.
 Tensor outer(const Tensor& u, const Tensor& v);

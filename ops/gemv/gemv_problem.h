@@ -15,8 +15,9 @@
 
 namespace sinter::ops {
 
-/// The most vectors that one pass over the matrix takes.
-inline constexpr int kMostGemvVectors = 4;
+/// The most vectors that one pass over the matrix takes; of the other types, whose sums and packs need more
+/// registers, and for which cuBLASLt is good.
+inline constexpr int kMostGemvVectors = 8, kMostOtherVectors = 4;
 
 /// For each of `batch` dense row-major matrices a (rows, columns), and for each vector v of its own
 /// `vectors`: y_v[i] = sum over j of a[i, j] x_v[j], or with `transpose` y_v[j] = sum over i of a[i, j]
@@ -39,6 +40,28 @@ struct GemvProblem {
 /// Elements of 16 bytes.
 inline int unit_elements(const GemvProblem& problem) {
   return 16 / static_cast<int>(size_of(problem.dtype));
+}
+
+/// Whether sums along rows may be taken of several rows together, so that what is loaded of the vectors
+/// serves all: by a matrix's rows that are whole groups. More than four vectors are taken so alone.
+inline bool may_group_rows(const GemvProblem& problem) {
+  return problem.dtype == DType::kFloat32 && !problem.transpose && problem.vectors > 2 &&
+         (problem.batch == 1 || problem.rows % RowSumPlan::kGroupRows == 0);
+}
+
+/// The plan of sums along rows, for accesses of `pack` elements: in groups where blocks are enough for all
+/// processors.
+inline RowSumPlan row_plan_of(const GemvProblem& problem, int pack) {
+  const int64_t rows = problem.batch * problem.rows;
+  const bool wide = pack == unit_elements(problem);
+  if (may_group_rows(problem)) {
+    const int lanes = static_cast<int>(std::bit_ceil(static_cast<unsigned>(problem.vectors)));
+    const RowSumPlan plan =
+        plan_row_sums(problem.processors, rows, problem.columns, pack, wide, RowSumPlan::kGroupRows, lanes);
+    const int64_t blocks = detail::divide_up(rows, plan.rows_per_block()) * plan.parts;
+    if (problem.vectors > kMostOtherVectors || blocks >= problem.processors) return plan;
+  }
+  return plan_row_sums(problem.processors, rows, problem.columns, pack, wide);
 }
 
 /// Whether threads walk down whole columns (FewRowPlan).
@@ -136,6 +159,10 @@ inline int64_t folded_parts(const GemvProblem& problem, const ColumnSumPlan& pla
 /// rows of a dense (in, vectors) matrix.
 inline bool can_gemv(const GemvProblem& problem) {
   if (problem.vectors < 1 || problem.vectors > kMostGemvVectors) return false;
+  if (problem.vectors > kMostOtherVectors) {
+    const bool sums_rows = !problem.transpose;
+    if (sums_rows ? !may_group_rows(problem) : problem.dtype != DType::kFloat32) return false;
+  }
   if (problem.transpose || problem.vectors == 1) return problem.transpose || problem.x_element == 1;
   if (problem.x_element == 1) return problem.x_vector == problem.columns;
   return problem.x_vector == 1 && problem.x_element == problem.vectors &&
@@ -147,7 +174,6 @@ inline size_t gemv_workspace(const GemvProblem& given) {
   const GemvProblem problem = without_single_column(given);
   if (takes_few_rows(problem)) return 0;
   const int widest = unit_elements(problem);
-  const int64_t all_rows = problem.batch * problem.rows;
   int64_t most = 1;
   if (takes_long_rows(problem)) {
     most = plan_long_rows(problem.processors, problem.batch, problem.rows, problem.columns, widest).parts;
@@ -160,7 +186,7 @@ inline size_t gemv_workspace(const GemvProblem& given) {
     const int64_t parts =
         problem.transpose
             ? plan_column_sums(problem.processors, problem.batch, problem.rows, problem.columns, pack).parts
-            : plan_row_sums(problem.processors, all_rows, problem.columns, pack, pack == widest).parts;
+            : row_plan_of(problem, pack).parts;
     most = std::max(most, parts);
   }
   const auto sums = static_cast<size_t>(problem.batch * problem.out() * problem.vectors);

@@ -95,54 +95,89 @@ struct VectorPacks {
   }
 };
 
-/// Block (rows, part) of a RowSumPlan.
-template <int pack, int unroll, int vectors, bool interleaved, class T>
-__global__ void __launch_bounds__(RowSumPlan::kThreads)
+/// Adds up each of `count` sums (a power of two) over 2^log_lanes lanes of a warp, in a tree: as soon as a
+/// lane has several sums it gives the half of them away. Of the lanes lane * count / lanes is then the first
+/// that it has, in sums[0].
+template <int count, class C>
+__device__ __forceinline__ void add_lanes(C (&sums)[count], uint32_t lane, uint32_t log_lanes) {
+#pragma unroll
+  for (uint32_t level = 0; level < 5; ++level) {
+    if (level >= log_lanes) break;
+    const uint32_t distance = 1U << (log_lanes - 1 - level);
+    const int half = count >> (level + 1);
+    if (half == 0) sums[0] += __shfl_xor_sync(kAllLanes, sums[0], distance);
+    const bool upper = (lane & distance) != 0;
+#pragma unroll
+    for (int k = 0; k < half; ++k) {
+      const C given = upper ? sums[k] : sums[k + half], kept = upper ? sums[k + half] : sums[k];
+      sums[k] = kept + __shfl_xor_sync(kAllLanes, given, distance);
+    }
+  }
+}
+
+/// Block (rows, part) of a RowSumPlan, with `rows` to a group.
+template <int pack, int unroll, int rows, int vectors, bool interleaved, class T>
+__global__ void __launch_bounds__(RowSumPlan::kThreads, rows > 1 ? 2 : 1)
     row_sums_kernel(RowSums shape, GemvOutput output, const T* __restrict__ a, const T* __restrict__ x,
                     T* __restrict__ y, compute_type<T>* __restrict__ table) {
   using C = compute_type<T>;
   const uint32_t step = 1U << shape.log_lanes, lane = threadIdx.x & (step - 1);
   const uint32_t row =
-      blockIdx.x * (RowSumPlan::kThreads >> shape.log_lanes) + (threadIdx.x >> shape.log_lanes);
+      (blockIdx.x * (RowSumPlan::kThreads >> shape.log_lanes) + (threadIdx.x >> shape.log_lanes)) * rows;
   cuda::let_next_begin();
   // A warp's threads all take part in its shuffles: those behind the end repeat the last row.
   uint32_t place;
-  const uint32_t matrix = shape.places.by_rows.divide(min(row, shape.places.all_rows - 1), place);
+  const uint32_t last = shape.places.all_rows - 1,
+                 matrix = shape.places.by_rows.divide(min(row, last), place);
   const int64_t begin = blockIdx.y * shape.part_packs,
                 end = min(begin + shape.part_packs, shape.places.packs);
-  const auto* from =
-      LoadedPack<T, pack>::source(a + matrix * shape.places.a_stride) + place * shape.places.packs;
+  const typename LoadedPack<T, pack>::Source* from[rows];
+#pragma unroll
+  for (uint32_t r = 0; r < rows; ++r) {
+    from[r] = LoadedPack<T, pack>::source(a + matrix * shape.places.a_stride) +
+              (place + (row + r <= last ? r : 0)) * shape.places.packs;
+  }
   const T* with = x + matrix * shape.places.x_stride;
-  C sums[vectors] = {};
+  C sums[rows * vectors] = {};
   for (int64_t i = begin + lane; i < end; i += step * unroll) {
-    LoadedPack<T, pack> left[unroll];
+    LoadedPack<T, pack> left[unroll][rows];
     VectorPacks<pack, vectors, interleaved, T> right[unroll];
-#pragma unroll
-    for (int u = 0; u < unroll; ++u) {
-      if (i + u * step < end) left[u].load_once(from + i + u * step);
-    }
-#pragma unroll
-    for (int u = 0; u < unroll; ++u) {
-      if (i + u * step < end) right[u].load(with, i + u * step, shape.x_vector, shape.vectors);
-    }
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
       if (i + u * step >= end) continue;
 #pragma unroll
-      for (int j = 0; j < pack; ++j) {
-        const C element = left[u][j];
+      for (int r = 0; r < rows; ++r) left[u][r].load_once(from[r] + i + u * step);
+    }
+    if constexpr (rows == 1) {  // else registers are short
 #pragma unroll
-        for (int v = 0; v < vectors; ++v) sums[v] += element * right[u].at(v, j);
+      for (int u = 0; u < unroll; ++u) {
+        if (i + u * step < end) right[u].load(with, i + u * step, shape.x_vector, shape.vectors);
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      if (i + u * step >= end) continue;
+      if constexpr (rows > 1) right[u].load(with, i + u * step, shape.x_vector, shape.vectors);
+#pragma unroll
+      for (int j = 0; j < pack; ++j) {
+#pragma unroll
+        for (int r = 0; r < rows; ++r) {
+          const C element = left[u][r][j];
+#pragma unroll
+          for (int v = 0; v < vectors; ++v) sums[r * vectors + v] += element * right[u].at(v, j);
+        }
       }
     }
   }
+  constexpr int count = rows * vectors, most = count < 4 ? count : 4;  // plans have lanes enough
+  add_lanes(sums, lane, shape.log_lanes);
+  if (((lane * count) & (step - 1)) != 0) return;  // another lane has the same sum
+  const uint32_t first = lane * count >> shape.log_lanes;
 #pragma unroll
-  for (int v = 0; v < vectors; ++v) {
-    for (uint32_t distance = step / 2; distance > 0; distance /= 2) {
-      sums[v] += __shfl_xor_sync(kAllLanes, sums[v], distance);
-    }
-    if (lane == 0 && row < shape.places.all_rows && v < shape.vectors) {
-      output.write(matrix, place, v, shape.vectors, sums[v], y, table);
+  for (uint32_t k = 0; k < most; ++k) {
+    const uint32_t r = (first + k) / vectors, v = (first + k) % vectors;
+    if (k << shape.log_lanes < count && row + r <= last && v < static_cast<uint32_t>(shape.vectors)) {
+      output.write(matrix, place + r, static_cast<int>(v), shape.vectors, sums[k], y, table);
     }
   }
 }
@@ -165,7 +200,7 @@ struct RowSumLaunch {
             .block = dim3(RowSumPlan::kThreads)};
   }
 
-  template <int pack, int unroll, int vectors, bool interleaved>
+  template <int pack, int unroll, int rows, int vectors, bool interleaved>
   void walk(const RowSumPlan& plan) const {
     const RowSums shape{
         .places = RowPlaces(problem, plan.packs),
@@ -174,8 +209,8 @@ struct RowSumLaunch {
         .x_vector = problem.x_vector,
         .vectors = problem.vectors};
     const GemvOutput output(problem, plan.parts, bias);
-    cuda::launch(stream, grid(plan), row_sums_kernel<pack, unroll, vectors, interleaved, T>, shape, output, a,
-                 x, y, table);
+    cuda::launch(stream, grid(plan), row_sums_kernel<pack, unroll, rows, vectors, interleaved, T>, shape,
+                 output, a, x, y, table);
     fold_parts<T>(stream, problem, output, table, y);
   }
 
@@ -202,19 +237,22 @@ struct RowSumLaunch {
   /// One vector.
   template <int pack>
   void run() const {
-    const RowSumPlan plan = plan_row_sums(problem.processors, problem.batch * problem.rows, problem.columns,
-                                          pack, pack == cuda::kPackSize<T>);
+    const RowSumPlan plan = row_plan_of(problem, pack);
     const bool gapless = problem.batch == 1 || problem.a_stride == problem.rows * problem.columns;
     if (plan.at_once && gapless) return run_short<pack, 32>(plan);
-    walk<pack, RowSumPlan::kWalking, 1, false>(plan);
+    walk<pack, RowSumPlan::kWalking, 1, 1, false>(plan);
   }
 
   template <int pack, bool interleaved>
   void run_vectors() const {
-    const RowSumPlan plan = plan_row_sums(problem.processors, problem.batch * problem.rows, problem.columns,
-                                          pack, pack == cuda::kPackSize<T>);
-    if (problem.vectors <= 2) return walk<pack, 2, 2, interleaved>(plan);
-    walk<pack, 2, 4, interleaved>(plan);
+    constexpr int at_once = RowSumPlan::kVectorsAtOnce, group = RowSumPlan::kGroupRows;
+    const RowSumPlan plan = row_plan_of(problem, pack);
+    if (problem.vectors <= 2) return walk<pack, at_once, 1, 2, interleaved>(plan);
+    if constexpr (sizeof(T) == sizeof(float)) {
+      if (problem.vectors > 4) return walk<pack, at_once, group, 8, interleaved>(plan);
+      if (plan.group_rows > 1) return walk<pack, at_once, group, 4, interleaved>(plan);
+    }
+    walk<pack, at_once, 1, 4, interleaved>(plan);
   }
 };
 

@@ -12,9 +12,9 @@ struct L2NormalizeAttributes {
   int64_t axis = -1;
   double epsilon = 1e-12;
   bool operator==(const L2NormalizeAttributes&) const = default;
+  template <class Self = L2NormalizeAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("axis", &L2NormalizeAttributes::axis),
-                      field("epsilon", &L2NormalizeAttributes::epsilon));
+    return std::tuple(field("axis", &Self::axis), field("epsilon", &Self::epsilon));
   }
 };
 

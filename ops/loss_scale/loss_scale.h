@@ -17,12 +17,11 @@ struct LossScaleOptions {
   double min_scale = 1.0;  ///< a bad step does not take the scale below
 
   bool operator==(const LossScaleOptions&) const = default;
+  template <class Self = LossScaleOptions>
   static constexpr auto fields() {
-    return std::tuple(field("max_norm", &LossScaleOptions::max_norm),
-                      field("growth", &LossScaleOptions::growth),
-                      field("backoff", &LossScaleOptions::backoff),
-                      field("growth_interval", &LossScaleOptions::growth_interval),
-                      field("min_scale", &LossScaleOptions::min_scale));
+    return std::tuple(field("max_norm", &Self::max_norm), field("growth", &Self::growth),
+                      field("backoff", &Self::backoff), field("growth_interval", &Self::growth_interval),
+                      field("min_scale", &Self::min_scale));
   }
 };
 

@@ -33,12 +33,11 @@ struct CombinedMarginOptions {
   double epsilon = 0.0;
 
   bool operator==(const CombinedMarginOptions&) const = default;
+  template <class Self = CombinedMarginOptions>
   static constexpr auto fields() {
-    return std::tuple(field("scale", &CombinedMarginOptions::scale), field("m1", &CombinedMarginOptions::m1),
-                      field("m2", &CombinedMarginOptions::m2), field("m3", &CombinedMarginOptions::m3),
-                      field("interclass_filter", &CombinedMarginOptions::interclass_filter),
-                      field("gradient", &CombinedMarginOptions::gradient),
-                      field("epsilon", &CombinedMarginOptions::epsilon));
+    return std::tuple(field("scale", &Self::scale), field("m1", &Self::m1), field("m2", &Self::m2),
+                      field("m3", &Self::m3), field("interclass_filter", &Self::interclass_filter),
+                      field("gradient", &Self::gradient), field("epsilon", &Self::epsilon));
   }
 };
 
@@ -79,9 +78,9 @@ struct CombinedMarginGradAttributes {
   DType dtype = DType::kFloat32;  ///< of the cosines
 
   bool operator==(const CombinedMarginGradAttributes&) const = default;
+  template <class Self = CombinedMarginGradAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("options", &CombinedMarginGradAttributes::options),
-                      field("dtype", &CombinedMarginGradAttributes::dtype));
+    return std::tuple(field("options", &Self::options), field("dtype", &Self::dtype));
   }
 };
 

@@ -14,9 +14,9 @@ struct MatmulOptions {
   bool transpose_b = false;
 
   bool operator==(const MatmulOptions&) const = default;
+  template <class Self = MatmulOptions>
   static constexpr auto fields() {
-    return std::tuple(field("transpose_a", &MatmulOptions::transpose_a),
-                      field("transpose_b", &MatmulOptions::transpose_b));
+    return std::tuple(field("transpose_a", &Self::transpose_a), field("transpose_b", &Self::transpose_b));
   }
 };
 

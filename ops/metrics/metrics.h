@@ -30,7 +30,10 @@ struct AddToMeanAttributes {
   double weight = 1.0;
 
   bool operator==(const AddToMeanAttributes&) const = default;
-  static constexpr auto fields() { return std::tuple(field("weight", &AddToMeanAttributes::weight)); }
+  template <class Self = AddToMeanAttributes>
+  static constexpr auto fields() {
+    return std::tuple(field("weight", &Self::weight));
+  }
 };
 
 namespace update {

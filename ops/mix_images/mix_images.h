@@ -17,11 +17,11 @@ struct MixImagesOptions {
   Layout layout = Layout::kNCHW;  ///< of boxed images
 
   bool operator==(const MixImagesOptions&) const = default;
+  template <class Self = MixImagesOptions>
   static constexpr auto fields() {
-    return std::tuple(field("share", &MixImagesOptions::share), field("boxed", &MixImagesOptions::boxed),
-                      field("top", &MixImagesOptions::top), field("left", &MixImagesOptions::left),
-                      field("height", &MixImagesOptions::height), field("width", &MixImagesOptions::width),
-                      field("layout", &MixImagesOptions::layout));
+    return std::tuple(field("share", &Self::share), field("boxed", &Self::boxed), field("top", &Self::top),
+                      field("left", &Self::left), field("height", &Self::height),
+                      field("width", &Self::width), field("layout", &Self::layout));
   }
 };
 

@@ -12,8 +12,9 @@ struct OneHotAttributes {
   int64_t classes = 0;
   DType dtype = DType::kFloat32;
   bool operator==(const OneHotAttributes&) const = default;
+  template <class Self = OneHotAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("classes", &OneHotAttributes::classes), field("dtype", &OneHotAttributes::dtype));
+    return std::tuple(field("classes", &Self::classes), field("dtype", &Self::dtype));
   }
 };
 

@@ -43,11 +43,11 @@ struct SGDStep {
   bool moving_momentum = false;  ///< `momentum` > 0 too
 
   bool operator==(const SGDStep&) const = default;
+  template <class Self = SGDStep>
   static constexpr auto fields() {
-    return std::tuple(field("momentum", &SGDStep::momentum), field("dampening", &SGDStep::dampening),
-                      field("weight_decay", &SGDStep::weight_decay), field("nesterov", &SGDStep::nesterov),
-                      field("maximize", &SGDStep::maximize),
-                      field("moving_momentum", &SGDStep::moving_momentum));
+    return std::tuple(field("momentum", &Self::momentum), field("dampening", &Self::dampening),
+                      field("weight_decay", &Self::weight_decay), field("nesterov", &Self::nesterov),
+                      field("maximize", &Self::maximize), field("moving_momentum", &Self::moving_momentum));
   }
 };
 
@@ -72,12 +72,12 @@ struct AdamWStep {
   bool moving_beta1 = false;
 
   bool operator==(const AdamWStep&) const = default;
+  template <class Self = AdamWStep>
   static constexpr auto fields() {
-    return std::tuple(field("beta1", &AdamWStep::beta1), field("beta2", &AdamWStep::beta2),
-                      field("epsilon", &AdamWStep::epsilon), field("weight_decay", &AdamWStep::weight_decay),
-                      field("decoupled", &AdamWStep::decoupled), field("amsgrad", &AdamWStep::amsgrad),
-                      field("maximize", &AdamWStep::maximize),
-                      field("moving_beta1", &AdamWStep::moving_beta1));
+    return std::tuple(field("beta1", &Self::beta1), field("beta2", &Self::beta2),
+                      field("epsilon", &Self::epsilon), field("weight_decay", &Self::weight_decay),
+                      field("decoupled", &Self::decoupled), field("amsgrad", &Self::amsgrad),
+                      field("maximize", &Self::maximize), field("moving_beta1", &Self::moving_beta1));
   }
 };
 
@@ -104,11 +104,11 @@ struct RMSpropStep {
   bool maximize = false;      ///< climb: the gradient counts with the opposite sign
 
   bool operator==(const RMSpropStep&) const = default;
+  template <class Self = RMSpropStep>
   static constexpr auto fields() {
-    return std::tuple(field("alpha", &RMSpropStep::alpha), field("epsilon", &RMSpropStep::epsilon),
-                      field("momentum", &RMSpropStep::momentum),
-                      field("weight_decay", &RMSpropStep::weight_decay),
-                      field("centered", &RMSpropStep::centered), field("maximize", &RMSpropStep::maximize));
+    return std::tuple(field("alpha", &Self::alpha), field("epsilon", &Self::epsilon),
+                      field("momentum", &Self::momentum), field("weight_decay", &Self::weight_decay),
+                      field("centered", &Self::centered), field("maximize", &Self::maximize));
   }
 };
 
@@ -135,12 +135,12 @@ struct LARSStep {
   bool moving_momentum = false;
 
   bool operator==(const LARSStep&) const = default;
+  template <class Self = LARSStep>
   static constexpr auto fields() {
-    return std::tuple(field("momentum", &LARSStep::momentum), field("weight_decay", &LARSStep::weight_decay),
-                      field("trust_coefficient", &LARSStep::trust_coefficient),
-                      field("epsilon", &LARSStep::epsilon), field("nesterov", &LARSStep::nesterov),
-                      field("adapts", &LARSStep::adapts),
-                      field("moving_momentum", &LARSStep::moving_momentum));
+    return std::tuple(field("momentum", &Self::momentum), field("weight_decay", &Self::weight_decay),
+                      field("trust_coefficient", &Self::trust_coefficient), field("epsilon", &Self::epsilon),
+                      field("nesterov", &Self::nesterov), field("adapts", &Self::adapts),
+                      field("moving_momentum", &Self::moving_momentum));
   }
 };
 
@@ -166,10 +166,11 @@ struct LAMBStep {
   bool moving_beta1 = false;
 
   bool operator==(const LAMBStep&) const = default;
+  template <class Self = LAMBStep>
   static constexpr auto fields() {
-    return std::tuple(field("beta1", &LAMBStep::beta1), field("beta2", &LAMBStep::beta2),
-                      field("epsilon", &LAMBStep::epsilon), field("weight_decay", &LAMBStep::weight_decay),
-                      field("adapts", &LAMBStep::adapts), field("moving_beta1", &LAMBStep::moving_beta1));
+    return std::tuple(field("beta1", &Self::beta1), field("beta2", &Self::beta2),
+                      field("epsilon", &Self::epsilon), field("weight_decay", &Self::weight_decay),
+                      field("adapts", &Self::adapts), field("moving_beta1", &Self::moving_beta1));
   }
 };
 

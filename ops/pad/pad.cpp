@@ -69,7 +69,7 @@ std::vector<TensorSpec> infer_pad_grad(const InferContext& context) {
 
 std::vector<Tensor> pad_grad_gradient(const GradientContext& context) {
   const auto& attributes = context.attributes<PadAttributes>();
-  return {pad(context.grad(), attributes.padding, {.mode = attributes.mode, .value = 0.0})};
+  return {pad(context.grad(), attributes.padding, {.mode = attributes.mode})};
 }
 
 std::optional<Attributes> reorder_pad(const Attributes& attributes, std::span<const int64_t> order) {
@@ -94,9 +94,9 @@ std::string_view to_string(PadMode mode) {
   return "unknown";
 }
 
-Tensor pad(const Tensor& x, std::vector<std::array<int64_t, 2>> padding, PadMode mode, double value) {
+Tensor pad(const Tensor& x, std::vector<std::array<int64_t, 2>> padding, const PadOptions& options) {
   static const Op& op = builtin("pad");
-  return call_single(op, {x}, PadAttributes{std::move(padding), mode, value});
+  return call_single(op, {x}, PadAttributes{std::move(padding), options.mode, options.value});
 }
 
 Tensor vjp::pad(const Tensor& dy, std::vector<std::array<int64_t, 2>> padding, PadMode mode) {

@@ -26,17 +26,22 @@ struct PadAttributes {
   PadMode mode = PadMode::kConstant;
   double value = 0.0;  ///< of the new elements under kConstant
   bool operator==(const PadAttributes&) const = default;
+  template <class Self = PadAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("padding", &PadAttributes::padding), field("mode", &PadAttributes::mode),
-                      field("value", &PadAttributes::value));
+    return std::tuple(field("padding", &Self::padding), field("mode", &Self::mode),
+                      field("value", &Self::value));
   }
+};
+
+struct PadOptions {
+  PadMode mode = PadMode::kConstant;
+  double value = 0.0;  ///< of the new elements under kConstant
 };
 
 /// x with padding[i] = {before, after} new elements around axis i; one pair per axis of x. Any dtype.
 /// Throws InvalidArgument for negative amounts, under kReflect unless they are smaller than the axis, and
 /// under kReplicate if a padded axis is empty.
-Tensor pad(const Tensor& x, std::vector<std::array<int64_t, 2>> padding, PadMode mode = PadMode::kConstant,
-           double value = 0.0);
+Tensor pad(const Tensor& x, std::vector<std::array<int64_t, 2>> padding, const PadOptions& options = {});
 
 namespace vjp {
 /// The gradient of pad: every element of dx is the sum of the elements of dy that pad copied from it.

@@ -12,7 +12,10 @@ namespace sinter::ops {
 struct PermuteAttributes {
   std::vector<int64_t> axes;  ///< axis i of the result is axis axes[i] of the input
   bool operator==(const PermuteAttributes&) const = default;
-  static constexpr auto fields() { return std::tuple(field("axes", &PermuteAttributes::axes)); }
+  template <class Self = PermuteAttributes>
+  static constexpr auto fields() {
+    return std::tuple(field("axes", &Self::axes));
+  }
 };
 
 /// A copy of x with its axes in the order `axes`: axis i of the result is axis axes[i] of x. Negative axes

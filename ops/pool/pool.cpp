@@ -156,7 +156,8 @@ std::vector<Tensor> max_pool_grad_gradient(const GradientContext& context) {
 }
 
 std::vector<Tensor> avg_pool_grad_gradient(const GradientContext& context) {
-  return {avg_pool2d(context.grad(), context.attributes<PoolGradOptions>().pool)};
+  static const Op& op = builtin("avg_pool2d");
+  return {call_single(op, {context.grad()}, context.attributes<PoolGradOptions>().pool)};
 }
 
 std::vector<Tensor> global_avg_pool_grad_gradient(const GradientContext& context) {
@@ -215,9 +216,34 @@ DType pool_index_dtype(const PoolAttributes& options) {
   return options.kernel[0] * options.kernel[1] <= 255 ? DType::kUInt8 : DType::kInt32;
 }
 
-Tensor max_pool2d(const Tensor& x, const PoolAttributes& options) {
+namespace {
+
+PoolAttributes attributes_of(const char* tag, Size2d kernel, const Pool2dOptions& options) {
+  const auto& [top, bottom, left, right] = options.padding;
+  for (const auto& [side, least] :
+       {std::pair("height", std::min(top, bottom)), std::pair("width", std::min(left, right))})
+    SINTER_CHECK(least >= 0, "[{}] expected padding of {} >= 0 but got {}", tag, side, least);
+  return {.kernel = kernel,
+          .stride = options.stride,
+          .padding = {top, left},
+          .padding_after = {bottom, right},
+          .dilation = options.dilation,
+          .layout = options.layout,
+          .ceil_mode = options.ceil_mode,
+          .count_include_pad = options.count_include_pad,
+          .divisor = options.divisor};
+}
+
+}  // namespace
+
+Tensor max_pool2d(const Tensor& x, Size2d kernel, const Pool2dOptions& options) {
   static const Op& op = builtin("max_pool2d");
-  return call_single(op, {x}, options);
+  return call(op, {x}, attributes_of("max_pool2d", kernel, options)).front();
+}
+
+Tensor avg_pool2d(const Tensor& x, Size2d kernel, const Pool2dOptions& options) {
+  static const Op& op = builtin("avg_pool2d");
+  return call_single(op, {x}, attributes_of("avg_pool2d", kernel, options));
 }
 
 Tensor vjp::max_pool2d(const Tensor& dy, const Tensor& indices, const PoolGradOptions& options) {
@@ -235,9 +261,9 @@ Tensor vjp::avg_pool2d(const Tensor& dy, const PoolGradOptions& options) {
   return call_single(op, {dy}, options);
 }
 
-Tensor global_avg_pool2d(const Tensor& x, Layout layout) {
+Tensor global_avg_pool2d(const Tensor& x, const LayoutOptions& options) {
   static const Op& op = builtin("global_avg_pool2d");
-  return call_single(op, {x}, GlobalPoolOptions{.layout = layout});
+  return call_single(op, {x}, GlobalPoolOptions{.layout = options.layout});
 }
 
 Tensor vjp::global_avg_pool2d(const Tensor& dy, const GlobalPoolOptions& options) {

@@ -73,9 +73,9 @@ std::vector<TensorSpec> infer_prelu_grad(const InferContext& context) {
 
 }  // namespace
 
-Tensor prelu(const Tensor& x, const Tensor& alpha, Layout layout) {
+Tensor prelu(const Tensor& x, const Tensor& alpha, const LayoutOptions& options) {
   static const Op& op = builtin("prelu");
-  return call_single(op, {x, alpha}, PReluAttributes{layout});
+  return call_single(op, {x, alpha}, PReluAttributes{options.layout});
 }
 
 PReluGrads vjp::prelu(const Tensor& dy, const Tensor& x, const Tensor& alpha, Layout layout) {

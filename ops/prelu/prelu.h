@@ -10,7 +10,10 @@ struct PReluAttributes {
   Layout layout = Layout::kNCHW;
 
   bool operator==(const PReluAttributes&) const = default;
-  static constexpr auto fields() { return std::tuple(field("layout", &PReluAttributes::layout)); }
+  template <class Self = PReluAttributes>
+  static constexpr auto fields() {
+    return std::tuple(field("layout", &Self::layout));
+  }
 };
 
 /// y = x where x > 0, else alpha * x. x: rank >= 1, floating-point dtypes. alpha: (1), one slope for all, or
@@ -18,7 +21,7 @@ struct PReluAttributes {
 /// pixels of a batch and leaves float16's range soon. Channels are axis 1, or the last axis under kNHWC and
 /// for ranks 1 and 2. Throws InvalidArgument for other shapes and dtypes. Source: K. He, X. Zhang, S. Ren, J.
 /// Sun, "Delving deep into rectifiers", ICCV 2015.
-Tensor prelu(const Tensor& x, const Tensor& alpha, Layout layout = Layout::kNCHW);
+Tensor prelu(const Tensor& x, const Tensor& alpha, const LayoutOptions& options = {});
 
 struct PReluGrads {
   Tensor dx;      ///< as x: dy where x > 0, else alpha * dy

@@ -1,5 +1,8 @@
 #include <sinter/ops/common/op_support.h>
+#include <sinter/ops/copy/copy.h>
+#include <sinter/ops/permute/permute.h>
 #include <sinter/ops/put_rows/put_rows.h>
+#include <sinter/ops/reshape/reshape.h>
 
 namespace sinter::ops {
 namespace {
@@ -15,9 +18,24 @@ std::vector<TensorSpec> infer_put_rows(const InferContext& context) {
 
 }  // namespace
 
-void put_rows_(const Tensor& target, const Tensor& indices, const Tensor& rows) {
+void index_copy_(const Tensor& target, int64_t axis, const Tensor& indices, const Tensor& source) {
   static const Op& op = builtin("put_rows_");
-  call(op, {target, indices, rows});
+  const int which = normalize_axis(axis, target.rank(), "index_copy_");
+  if (which != 0) {
+    const Tensor turned = transpose(target.detach(), 0, which);
+    index_copy_(turned, 0, indices, transpose(source, 0, which));
+    copy_(target, transpose(turned, 0, which));
+  } else if (target.rank() == 2) {
+    call(op, {target, indices, source});
+  } else {
+    // Rows of any rank are rows of a table: views of the same memory.
+    const Shape row = target.shape().without(0);
+    SINTER_CHECK(source.rank() == target.rank() && source.shape().without(0) == row,
+                 "[index_copy_] expected a source with parts of shape {} but got shape {}", row,
+                 source.shape());
+    call(op, {reshape(target, {target.size(0), row.numel()}), indices,
+              reshape(source, {source.size(0), row.numel()})});
+  }
 }
 
 void register_put_rows(OpRegistry& registry);

@@ -1,15 +1,16 @@
-// Rows of a table, overwritten by index: the other way round of take_rows.
+// Rows of a table, overwritten by index: the other way round of index_select.
 #pragma once
 
 #include <sinter/core/tensor/tensor.h>
 
 namespace sinter::ops {
 
-/// target[indices[i]] = rows[i] for all i; the other rows of `target` keep their values. target (V, D) of any
-/// dtype, indices (N), int64, each at most once (of one that comes twice, either row may stay), rows (N, D)
-/// of the target's dtype. An index outside [0, V) is an InvalidArgument on the CPU, and then nothing changes;
-/// on a GPU its row goes nowhere. Throws InvalidArgument for other shapes and dtypes, or if the gradient of
-/// `target` is being recorded.
-void put_rows_(const Tensor& target, const Tensor& indices, const Tensor& rows);
+/// The parts of `target` at `indices` of `axis` take the values of those of `source`, in their order; the
+/// others keep theirs. target of rank >= 1 and any dtype, indices (N), int64, each at most once (of one that
+/// comes twice, either part may stay), source of the target's dtype and of its shape but for N along `axis`.
+/// An index out of range is an InvalidArgument on the CPU, and then nothing changes; on a GPU its part goes
+/// nowhere. Along an axis other than the first the whole target is copied. Throws InvalidArgument for other
+/// shapes and dtypes, or if the gradient of `target` is being recorded.
+void index_copy_(const Tensor& target, int64_t axis, const Tensor& indices, const Tensor& source);
 
 }  // namespace sinter::ops

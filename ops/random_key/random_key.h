@@ -13,10 +13,10 @@ struct RandomKeyAttributes {
   Device device = {};
 
   bool operator==(const RandomKeyAttributes&) const = default;
+  template <class Self = RandomKeyAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("seed", &RandomKeyAttributes::seed),
-                      field("offset", &RandomKeyAttributes::offset),
-                      field("device", &RandomKeyAttributes::device));
+    return std::tuple(field("seed", &Self::seed), field("offset", &Self::offset),
+                      field("device", &Self::device));
   }
 };
 

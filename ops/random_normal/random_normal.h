@@ -16,9 +16,9 @@ struct RandomNormalAttributes {
   DType dtype = DType::kFloat32;
 
   bool operator==(const RandomNormalAttributes&) const = default;
+  template <class Self = RandomNormalAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("shape", &RandomNormalAttributes::shape),
-                      field("dtype", &RandomNormalAttributes::dtype));
+    return std::tuple(field("shape", &Self::shape), field("dtype", &Self::dtype));
   }
 };
 

@@ -128,24 +128,24 @@ std::optional<Attributes> reorder_extreme(const Attributes& attributes, std::spa
 
 }  // namespace
 
-Tensor sum(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
+Tensor sum(const Tensor& x, const IntList& axes, const ReduceOptions& options) {
   static const Op& op = builtin("sum");
-  return call_single(op, {x}, ReduceAttributes{std::move(axes), keep_dims});
+  return call_single(op, {x}, ReduceAttributes{axes.to_vector(), options.keep_dims});
 }
 
-Tensor mean(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
+Tensor mean(const Tensor& x, const IntList& axes, const ReduceOptions& options) {
   static const Op& op = builtin("mean");
-  return call_single(op, {x}, ReduceAttributes{std::move(axes), keep_dims});
+  return call_single(op, {x}, ReduceAttributes{axes.to_vector(), options.keep_dims});
 }
 
-Tensor max(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
+Tensor max(const Tensor& x, const IntList& axes, const ReduceOptions& options) {
   static const Op& op = builtin("max");
-  return call_single(op, {x}, ReduceAttributes{std::move(axes), keep_dims});
+  return call_single(op, {x}, ReduceAttributes{axes.to_vector(), options.keep_dims});
 }
 
-Tensor min(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
+Tensor min(const Tensor& x, const IntList& axes, const ReduceOptions& options) {
   static const Op& op = builtin("min");
-  return call_single(op, {x}, ReduceAttributes{std::move(axes), keep_dims});
+  return call_single(op, {x}, ReduceAttributes{axes.to_vector(), options.keep_dims});
 }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {

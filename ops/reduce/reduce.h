@@ -15,9 +15,9 @@ struct ReduceAttributes {
   bool keep_dims = false;     ///< reduced axes stay with extent 1
 
   bool operator==(const ReduceAttributes&) const = default;
+  template <class Self = ReduceAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("axes", &ReduceAttributes::axes),
-                      field("keep_dims", &ReduceAttributes::keep_dims));
+    return std::tuple(field("axes", &Self::axes), field("keep_dims", &Self::keep_dims));
   }
 };
 
@@ -26,7 +26,10 @@ struct ShapeAttributes {
   std::vector<int64_t> shape;
 
   bool operator==(const ShapeAttributes&) const = default;
-  static constexpr auto fields() { return std::tuple(field("shape", &ShapeAttributes::shape)); }
+  template <class Self = ShapeAttributes>
+  static constexpr auto fields() {
+    return std::tuple(field("shape", &Self::shape));
+  }
 };
 
 /// Reductions over `axes` (none given: all of them), which disappear or, with keep_dims, stay with extent 1.
@@ -35,14 +38,14 @@ struct ShapeAttributes {
 
 /// Floating-point dtypes keep their dtype (the 16-bit ones add up in float32); integers and bool add up to
 /// int64. The sum over no elements is 0.
-Tensor sum(const Tensor& x, std::vector<int64_t> axes = {}, bool keep_dims = false);
+Tensor sum(const Tensor& x, const IntList& axes = {}, const ReduceOptions& options = {});
 /// Floating-point dtypes. The mean of no elements is NaN.
-Tensor mean(const Tensor& x, std::vector<int64_t> axes = {}, bool keep_dims = false);
+Tensor mean(const Tensor& x, const IntList& axes = {}, const ReduceOptions& options = {});
 /// Any dtype; NaN if any element is NaN. Throws InvalidArgument for a reduction over no elements. The whole
 /// gradient goes to the first of the extreme elements in row-major order (PyTorch spreads it over all of
 /// them).
-Tensor max(const Tensor& x, std::vector<int64_t> axes = {}, bool keep_dims = false);
-Tensor min(const Tensor& x, std::vector<int64_t> axes = {}, bool keep_dims = false);
+Tensor max(const Tensor& x, const IntList& axes = {}, const ReduceOptions& options = {});
+Tensor min(const Tensor& x, const IntList& axes = {}, const ReduceOptions& options = {});
 
 /// Sums x over those axes along which a tensor of `shape` would be repeated to get the shape of x; x itself
 /// if the shapes are equal. Floating-point dtypes. Throws InvalidArgument unless `shape` can be broadcast to

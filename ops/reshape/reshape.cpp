@@ -48,11 +48,15 @@ Tensor reshape(const Tensor& x, std::vector<int64_t> extents) {
   return call_single(op, {x}, ReshapeAttributes{{shape.begin(), shape.end()}});
 }
 
-Tensor flatten(const Tensor& x, int64_t first_axis) {
+Tensor flatten(const Tensor& x, int64_t first_axis, int64_t last_axis) {
   if (x.rank() == 0) return reshape(x, {1});
-  const int first = normalize_axis(first_axis, x.rank(), "flatten");
-  std::vector<int64_t> extents(x.shape().begin(), x.shape().begin() + first);
-  extents.push_back(x.shape().count(first, x.rank()));
+  const int begin = normalize_axis(first_axis, x.rank(), "flatten"),
+            end = normalize_axis(last_axis, x.rank(), "flatten") + 1;
+  SINTER_CHECK(begin < end, "[flatten] expected axes in order but got {} and {}", first_axis, last_axis);
+  const Shape& shape = x.shape();
+  std::vector<int64_t> extents(shape.begin(), shape.begin() + begin);
+  extents.push_back(shape.count(begin, end));
+  extents.insert(extents.end(), shape.begin() + end, shape.end());
   return reshape(x, std::move(extents));
 }
 

@@ -23,9 +23,9 @@ std::vector<TensorSpec> infer_resize_images(const InferContext& context) {
 }  // namespace
 
 Tensor resize_images(const Tensor& pixels, const Tensor& extents, const Tensor& boxes,
-                     const ImageOutput& output, {.channels = int64_t channels}) {
+                     const ImageOutput& output, const ResizeImagesOptions& options) {
   static const Op& op = builtin("resize_images");
-  return call_single(op, {pixels, extents, boxes}, ResizeImagesAttributes{output, channels});
+  return call_single(op, {pixels, extents, boxes}, ResizeImagesAttributes{output, options.channels});
 }
 
 void register_resize_images(OpRegistry& registry);

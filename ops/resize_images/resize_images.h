@@ -12,10 +12,14 @@ struct ResizeImagesAttributes {
   int64_t channels = 3;  ///< of every image: 1 or 3
 
   bool operator==(const ResizeImagesAttributes&) const = default;
+  template <class Self = ResizeImagesAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("output", &ResizeImagesAttributes::output),
-                      field("channels", &ResizeImagesAttributes::channels));
+    return std::tuple(field("output", &Self::output), field("channels", &Self::channels));
   }
+};
+
+struct ResizeImagesOptions {
+  int64_t channels = 3;  ///< of every image: 1 or 3
 };
 
 /// pixels: uint8 (bytes), the images one after the other or wherever `extents` says, each row-major (height,
@@ -31,6 +35,6 @@ struct ResizeImagesAttributes {
 /// side beyond 2^30, is shown black. So nothing outside `pixels` is read, whatever the other two hold. No
 /// gradient.
 Tensor resize_images(const Tensor& pixels, const Tensor& extents, const Tensor& boxes,
-                     const ImageOutput& output, int64_t channels = 3);
+                     const ImageOutput& output, const ResizeImagesOptions& options = {});
 
 }  // namespace sinter::ops

@@ -13,9 +13,9 @@ struct SliceAttributes {
   int64_t begin = 0;
   int64_t end = 0;
   bool operator==(const SliceAttributes&) const = default;
+  template <class Self = SliceAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("axis", &SliceAttributes::axis), field("begin", &SliceAttributes::begin),
-                      field("end", &SliceAttributes::end));
+    return std::tuple(field("axis", &Self::axis), field("begin", &Self::begin), field("end", &Self::end));
   }
 };
 

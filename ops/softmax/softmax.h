@@ -11,7 +11,10 @@ namespace sinter::ops {
 struct SoftmaxAttributes {
   int64_t axis = -1;
   bool operator==(const SoftmaxAttributes&) const = default;
-  static constexpr auto fields() { return std::tuple(field("axis", &SoftmaxAttributes::axis)); }
+  template <class Self = SoftmaxAttributes>
+  static constexpr auto fields() {
+    return std::tuple(field("axis", &Self::axis));
+  }
 };
 
 /// y_i = exp(x_i) / sum_j exp(x_j) along `axis` (from the back when negative), shifted by the largest element

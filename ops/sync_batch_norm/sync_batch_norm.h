@@ -38,10 +38,10 @@ struct RankStatisticsAttributes {
   uint64_t communicator = 0;  ///< Communicator::id(); 0: this process alone
 
   bool operator==(const RankStatisticsAttributes&) const = default;
+  template <class Self = RankStatisticsAttributes>
   static constexpr auto fields() {
-    using Options = RankStatisticsAttributes;
-    return std::tuple(field("epsilon", &Options::epsilon), field("momentum", &Options::momentum),
-                      field("layout", &Options::layout), field("communicator", &Options::communicator));
+    return std::tuple(field("epsilon", &Self::epsilon), field("momentum", &Self::momentum),
+                      field("layout", &Self::layout), field("communicator", &Self::communicator));
   }
 };
 

@@ -37,11 +37,8 @@ Places places_of(const Slice& slice, int64_t extent) {
 Tensor strided(const Tensor& x, int axis, const Places& places, int64_t step) {
   const Tensor part = ops::slice(x, axis, places.begin, places.end);
   if (step == 1) return part;
-  // Rows of a table are what can be picked along axis 0.
   const auto end = static_cast<double>(places.end - places.begin);
-  const Tensor kept = Tensor::arange(0.0, end, static_cast<double>(step)).to(x.device());
-  if (axis == 0) return ops::index_select(part, 0, kept);
-  return ops::transpose(ops::index_select(ops::transpose(part, 0, axis), 0, kept), 0, axis);
+  return ops::index_select(part, axis, Tensor::arange(0.0, end, static_cast<double>(step)).to(x.device()));
 }
 
 Tensor part_of(const Tensor& x, int axis, const Slice& slice) {
@@ -101,14 +98,7 @@ Tensor Tensor::reshape(const IntList& extents) const {
 }
 
 Tensor Tensor::flatten(int64_t first, int64_t last) const {
-  if (rank() == 0) return ops::reshape(*this, {1});
-  const int begin = normalize_axis(first, rank(), "flatten"),
-            end = normalize_axis(last, rank(), "flatten") + 1;
-  SINTER_CHECK(begin < end, "[flatten] expected axes in order but got {} and {}", first, last);
-  std::vector<int64_t> extents(shape().begin(), shape().begin() + begin);
-  extents.push_back(shape().count(begin, end));
-  extents.insert(extents.end(), shape().begin() + end, shape().end());
-  return ops::reshape(*this, std::move(extents));
+  return ops::flatten(*this, first, last);
 }
 
 Tensor Tensor::squeeze(int64_t axis) const {
@@ -179,39 +169,39 @@ Tensor Tensor::masked_fill(const Tensor& mask, double value) const {
 }
 
 Tensor Tensor::sum(const IntList& axes, const ReduceOptions& options) const {
-  return ops::sum(*this, axes.to_vector(), {.keep_dims = options.keep_dims});
+  return ops::sum(*this, axes, options);
 }
 
 Tensor Tensor::mean(const IntList& axes, const ReduceOptions& options) const {
-  return ops::mean(*this, axes.to_vector(), {.keep_dims = options.keep_dims});
+  return ops::mean(*this, axes, options);
 }
 
 Tensor Tensor::max(const IntList& axes, const ReduceOptions& options) const {
-  return ops::max(*this, axes.to_vector(), {.keep_dims = options.keep_dims});
+  return ops::max(*this, axes, options);
 }
 
 Tensor Tensor::min(const IntList& axes, const ReduceOptions& options) const {
-  return ops::min(*this, axes.to_vector(), {.keep_dims = options.keep_dims});
+  return ops::min(*this, axes, options);
 }
 
 Tensor Tensor::norm(const IntList& axes, const ReduceOptions& options) const {
-  return ops::norm(*this, axes.to_vector(), {.keep_dims = options.keep_dims});
+  return ops::norm(*this, axes, options);
 }
 
 Tensor Tensor::var(const IntList& axes, const VarianceOptions& options) const {
-  return ops::var(*this, axes.to_vector(), options);
+  return ops::var(*this, axes, options);
 }
 
 Tensor Tensor::std(const IntList& axes, const VarianceOptions& options) const {
-  return ops::std(*this, axes.to_vector(), options);
+  return ops::std(*this, axes, options);
 }
 
 Tensor Tensor::all(const IntList& axes, const ReduceOptions& options) const {
-  return ops::all(*this, axes.to_vector(), {.keep_dims = options.keep_dims});
+  return ops::all(*this, axes, options);
 }
 
 Tensor Tensor::any(const IntList& axes, const ReduceOptions& options) const {
-  return ops::any(*this, axes.to_vector(), {.keep_dims = options.keep_dims});
+  return ops::any(*this, axes, options);
 }
 
 Tensor Tensor::argmax() const {
@@ -219,7 +209,7 @@ Tensor Tensor::argmax() const {
 }
 
 Tensor Tensor::argmax(int64_t axis, const ReduceOptions& options) const {
-  return ops::argmax(*this, axis, {.keep_dims = options.keep_dims});
+  return ops::argmax(*this, axis, options);
 }
 
 Tensor Tensor::argmin() const {
@@ -227,7 +217,7 @@ Tensor Tensor::argmin() const {
 }
 
 Tensor Tensor::argmin(int64_t axis, const ReduceOptions& options) const {
-  return ops::argmin(*this, axis, {.keep_dims = options.keep_dims});
+  return ops::argmin(*this, axis, options);
 }
 
 }  // namespace sinter

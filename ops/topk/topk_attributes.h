@@ -12,8 +12,9 @@ struct TopKAttributes {
   int64_t axis = -1;
 
   bool operator==(const TopKAttributes&) const = default;
+  template <class Self = TopKAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("k", &TopKAttributes::k), field("axis", &TopKAttributes::axis));
+    return std::tuple(field("k", &Self::k), field("axis", &Self::axis));
   }
 };
 
@@ -22,8 +23,9 @@ struct TopKGradAttributes {
   int64_t axis = -1;
 
   bool operator==(const TopKGradAttributes&) const = default;
+  template <class Self = TopKGradAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("extent", &TopKGradAttributes::extent), field("axis", &TopKGradAttributes::axis));
+    return std::tuple(field("extent", &Self::extent), field("axis", &Self::axis));
   }
 };
 

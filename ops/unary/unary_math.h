@@ -211,7 +211,10 @@ struct Pow {
   static constexpr auto kReads = DerivativeReads::kInput;
   C exponent = C{1};
   bool operator==(const Pow&) const = default;
-  static constexpr auto fields() { return std::tuple(field("exponent", &Pow::exponent)); }
+  template <class Self = Pow>
+  static constexpr auto fields() {
+    return std::tuple(field("exponent", &Self::exponent));
+  }
 
   SINTER_HOST_DEVICE C operator()(C x) const { return math::pow(x, exponent); }
   SINTER_HOST_DEVICE C derivative(C x, C dy) const {
@@ -244,7 +247,10 @@ struct Clip {
   C low = C{0};
   C high = C{0};
   bool operator==(const Clip&) const = default;
-  static constexpr auto fields() { return std::tuple(field("low", &Clip::low), field("high", &Clip::high)); }
+  template <class Self = Clip>
+  static constexpr auto fields() {
+    return std::tuple(field("low", &Self::low), field("high", &Self::high));
+  }
 
   // One selection after the other: the CPU's compiler does not vectorise nested ones.
   SINTER_HOST_DEVICE C operator()(C x) const {
@@ -291,8 +297,9 @@ struct Affine {
   C scale = C{1};
   C shift = C{0};
   bool operator==(const Affine&) const = default;
+  template <class Self = Affine>
   static constexpr auto fields() {
-    return std::tuple(field("scale", &Affine::scale), field("shift", &Affine::shift));
+    return std::tuple(field("scale", &Self::scale), field("shift", &Self::shift));
   }
 
   SINTER_HOST_DEVICE C operator()(C x) const {

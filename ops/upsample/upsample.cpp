@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/upsample/upsample.h>
 
@@ -37,16 +39,29 @@ std::vector<TensorSpec> infer_resampled(const InferContext& context) {
   return {spec};
 }
 
+UpsampleAttributes with_size(UpsampleAttributes attributes, std::array<int64_t, 2> size) {
+  attributes.size = size;
+  return attributes;
+}
+
+Tensor resample(const Tensor& x, const UpsampleAttributes& attributes) {
+  static const Op& op = builtin("upsample");
+  return call_single(op, {x}, attributes);
+}
+
+/// The size of the image that a gradient rule of the two ops gives the gradient of.
+UpsampleAttributes to_input(const GradientContext& context) {
+  const auto& attributes = context.attributes<UpsampleAttributes>();
+  return with_size(attributes, image_size(context.input_spec(0).shape, attributes.layout));
+}
+
 // Both ops are linear and each other's transpose.
 std::vector<Tensor> upsample_gradient_rule(const GradientContext& context) {
-  const auto& attributes = context.attributes<UpsampleAttributes>();
-  return {
-      vjp::upsample(context.grad(), image_size(context.input_spec(0).shape, attributes.layout), attributes)};
+  return {vjp::upsample(context.grad(), to_input(context))};
 }
 
 std::vector<Tensor> upsample_grad_gradient_rule(const GradientContext& context) {
-  const auto& attributes = context.attributes<UpsampleAttributes>();
-  return {upsample(context.grad(), image_size(context.input_spec(0).shape, attributes.layout), attributes)};
+  return {resample(context.grad(), to_input(context))};
 }
 
 }  // namespace
@@ -55,14 +70,23 @@ std::string_view to_string(UpsampleMode mode) {
   return mode == UpsampleMode::kNearest ? "nearest" : "bilinear";
 }
 
-Tensor upsample(const Tensor& x, std::array<int64_t, 2> size, const UpsampleOptions& options) {
-  static const Op& op = builtin("upsample");
-  return call_single(op, {x}, UpsampleAttributes{options, size});
+Tensor upsample(const Tensor& x, const UpsampleOptions& options) {
+  SINTER_CHECK(x.rank() == 4, "[upsample] expected images (rank 4) but got shape {}", x.shape());
+  const auto image = image_size(x.shape(), options.layout);
+  const auto scaled = [&](int64_t extent) {
+    return static_cast<int64_t>(std::floor(static_cast<double>(extent) * options.scale));
+  };
+  SINTER_CHECK(options.size || (options.scale > 0.0 && options.scale <= static_cast<double>(kLargestSize)),
+               "[upsample] expected a scale in (0, {}] but got {}", kLargestSize, options.scale);
+  return resample(x, {.mode = options.mode,
+                      .align_corners = options.align_corners,
+                      .layout = options.layout,
+                      .size = options.size.value_or(Size2d(scaled(image[0]), scaled(image[1])))});
 }
 
-Tensor vjp::upsample(const Tensor& dy, std::array<int64_t, 2> size, const UpsampleOptions& options) {
+Tensor vjp::upsample(const Tensor& dy, const UpsampleAttributes& attributes) {
   static const Op& op = builtin("upsample_grad");
-  return call_single(op, {dy}, UpsampleAttributes{options, size});
+  return call_single(op, {dy}, attributes);
 }
 
 void register_upsample(OpRegistry& registry);

@@ -65,7 +65,7 @@ struct UpsampleAxis {
 /// A call of either op: images as (outer, height, width, inner) on both sides.
 struct UpsampleProblem {
   /// `small` and `large` are the shapes of x (or dx) and y (or dy).
-  UpsampleProblem(const Shape& small, const Shape& large, const UpsampleOptions& options) {
+  UpsampleProblem(const Shape& small, const Shape& large, const UpsampleAttributes& options) {
     const bool is_first = options.layout == Layout::kNCHW;
     const int axis = is_first ? 2 : 1;
     outer = is_first ? small.count(0, 2) : small[0];

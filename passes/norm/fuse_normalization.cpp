@@ -39,11 +39,6 @@ bool takes(const GraphNode& node, const GraphValue& value) {
   return node.traits().role == Role::kSum || (is_activation(node) && node.input(0) == &value);
 }
 
-/// The one call that reads `value`; nullptr if there are others, or if it is a result of the job.
-GraphNode* only_user(const GraphValue& value) {
-  return value.users.size() == 1 && value.output_uses == 0 ? value.users.front() : nullptr;
-}
-
 std::string why_not_alone(const GraphValue& value) {
   return value.output_uses > 0 ? "its output is a result of the job"
                                : fmt::format("its output has {} users", value.users.size());

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <sinter/autograd/backward.h>
+#include <sinter/autograd/grad.h>
 #include <sinter/autograd/gradcheck.h>
 #include <sinter/core/op/call.h>
 #include <sinter/core/runtime/backend.h>
@@ -134,6 +135,21 @@ TEST(Backward, RunsTwiceThroughARetainedGraphOnly) {
       message_of([&] { backward(y); }),
       "[backward] the graph through 'sum' was released by an earlier backward; pass retain_graph = true to "
       "that one");
+}
+
+TEST(Backward, CreateGraphLeavesGradientsThatCanBeDifferentiated) {
+  const Tensor x = Tensor::from_values<double>({3}, {1}).set_requires_grad(true);
+  (x * x * x).backward({.create_graph = true});
+  const Tensor slope = x.grad();
+  EXPECT_EQ(slope.item(), 27);
+  EXPECT_EQ(grad(slope, x).item(), 18);
+  x.set_grad({});  // it held the graph, which holds x
+  {
+    const NoGrad no_grad;
+    EXPECT_THROW((x * x).backward({.create_graph = true}), InvalidArgument);
+  }
+  (x * x).backward();
+  EXPECT_FALSE(x.grad().requires_grad());
 }
 
 TEST(Backward, NoticesASavedTensorThatWasChanged) {

@@ -13,8 +13,6 @@
 namespace sinter {
 namespace {
 
-using autograd::register_hook;
-using autograd::retain_grad;
 using test::message_of;
 using Values = std::vector<double>;
 
@@ -24,7 +22,7 @@ Tensor leaf(const Values& values) {
 
 TEST(RetainGrad, KeepsTheGradientOfAnActivation) {
   const Tensor x = leaf({1, 2});
-  const Tensor y = retain_grad(ops::square(x)), z = ops::square(x);
+  const Tensor y = ops::square(x).retain_grad(), z = ops::square(x);
   backward(ops::sum(y * 3.0 + z), {.retain_graph = true});
   EXPECT_EQ(y.grad().to_vector<double>(), (Values{3, 3}));
   EXPECT_FALSE(z.grad().defined());
@@ -35,7 +33,7 @@ TEST(RetainGrad, KeepsTheGradientOfAnActivation) {
 
 TEST(RetainGrad, KeepsEachGradientInMemoryOfItsOwn) {
   const Tensor x = leaf({1, 2});
-  const Tensor a = retain_grad(x * 1.0), b = retain_grad(x * 1.0);
+  const Tensor a = (x * 1.0).retain_grad(), b = (x * 1.0).retain_grad();
   backward(ops::sum(a + b));
   ops::fill_(a.grad(), 7.0);
   EXPECT_EQ(b.grad().to_vector<double>(), (Values{1, 1}));
@@ -46,7 +44,7 @@ TEST(RetainGrad, OfATensorThatIsGoneIsKeptNowhere) {
   const Tensor x = leaf({1});
   Tensor sum;
   {
-    const Tensor y = retain_grad(ops::square(x));
+    const Tensor y = ops::square(x).retain_grad();
     sum = ops::sum(y);
   }
   backward(sum);
@@ -57,7 +55,7 @@ TEST(TensorHook, ReplacesTheGradientWhileItLives) {
   const Tensor x = leaf({1, 2});
   const Tensor y = ops::square(x);
   {
-    const Hook hook = register_hook(y, [](const Tensor& gradient) { return gradient * 10.0; });
+    const Hook hook = y.register_hook([](const Tensor& gradient) { return gradient * 10.0; });
     backward(ops::sum(y), {.retain_graph = true});
     EXPECT_EQ(x.grad().to_vector<double>(), (Values{20, 40}));
     EXPECT_EQ(grad(ops::sum(y), y, {.retain_graph = true}).to_vector<double>(), (Values{10, 10}));
@@ -71,7 +69,7 @@ TEST(TensorHook, SeesAllThatArrivesOnce) {
   const Tensor x = leaf({1, 2});
   Values seen;
   int calls = 0;
-  Hook hook = register_hook(x, [&](const Tensor& gradient) {
+  Hook hook = x.register_hook([&](const Tensor& gradient) {
     seen = gradient.to_vector<double>();
     ++calls;
     return ops::clip(gradient, -5.0, 5.0);
@@ -89,10 +87,10 @@ TEST(TensorHook, SeesAllThatArrivesOnce) {
 
 TEST(TensorHook, SeveralRunInTheirOrderAndBeforeWhatIsKept) {
   const Tensor x = leaf({1});
-  const Tensor y = retain_grad(x * 2.0);
-  const Hook first = register_hook(y, [](const Tensor& gradient) { return gradient + 1.0; });
-  const Hook second = register_hook(y, [](const Tensor& gradient) { return gradient * 10.0; });
-  const Hook looks = register_hook(y, [](const Tensor&) { return Tensor(); });
+  const Tensor y = (x * 2.0).retain_grad();
+  const Hook first = y.register_hook([](const Tensor& gradient) { return gradient + 1.0; });
+  const Hook second = y.register_hook([](const Tensor& gradient) { return gradient * 10.0; });
+  const Hook looks = y.register_hook([](const Tensor&) { return Tensor(); });
   backward(ops::sum(y));
   EXPECT_EQ(y.grad().item(), 20);
   EXPECT_EQ(x.grad().item(), 40);
@@ -101,7 +99,7 @@ TEST(TensorHook, SeveralRunInTheirOrderAndBeforeWhatIsKept) {
 TEST(TensorHook, IsRecordedUnderCreateGraph) {
   const Tensor x = leaf({3});
   const Tensor y = ops::square(x);
-  const Hook hook = register_hook(y, [](const Tensor& gradient) { return gradient * 5.0; });
+  const Hook hook = y.register_hook([](const Tensor& gradient) { return gradient * 5.0; });
   const Tensor slope = grad(y, x, {.create_graph = true});
   EXPECT_EQ(slope.item(), 30);
   EXPECT_EQ(grad(slope, x).item(), 10);
@@ -109,20 +107,20 @@ TEST(TensorHook, IsRecordedUnderCreateGraph) {
 
 TEST(TensorHook, RefusesOtherSpecsAndTensorsWithoutAGradient) {
   const Tensor x = leaf({1, 2});
-  const Hook hook = register_hook(x, [](const Tensor& gradient) { return ops::sum(gradient); });
+  const Hook hook = x.register_hook([](const Tensor& gradient) { return ops::sum(gradient); });
   EXPECT_EQ(
       message_of([&] { backward(ops::sum(x)); }),
       "[register_hook] expected a gradient of float64 (2,) on cpu from the hook but got float64 () on cpu");
   const Tensor plain = Tensor::ones({2});
-  EXPECT_EQ(message_of([&] { retain_grad(plain); }),
+  EXPECT_EQ(message_of([&] { plain.retain_grad(); }),
             "[retain_grad] expected a tensor that requires a gradient, which this one of float32 (2,) on cpu "
             "does not");
-  EXPECT_EQ(message_of([&] { (void)register_hook(x, nullptr); }),
+  EXPECT_EQ(message_of([&] { (void)x.register_hook(nullptr); }),
             "[register_hook] expected a function but got none");
   Graph graph;
   Tracer tracer(graph);
   EXPECT_NE(message_of([&] {
-              (void)register_hook(x * 2.0, [](const Tensor& g) { return g; });
+              (void)(x * 2.0).register_hook([](const Tensor& g) { return g; });
             }).find("gradients stay within a job"),
             std::string::npos);
 }

@@ -77,7 +77,7 @@ def make_data(project, build, folder, page):
     """The data sets that pages speak of: two to four classes or people, some pictures each."""
     images = project / "tests/data/images"
     pictures = [images / name for name in ("rgb.jpg", "gray.jpg", "progressive.jpg")]
-    for name, classes, held_out in (("cifar10", 10, "test"), ("photos", 2, "val"), ("imagenet", 2, "val")):
+    for name, classes, held_out in (("cifar10", 10, "test"), ("photos", 2, "val"), ("flowers", 3, "val"), ("imagenet", 2, "val")):
         for i in range(classes):
             write_pictures(folder / name / "train" / f"class{i}", pictures, 4)
             write_pictures(folder / name / held_out / f"class{i}", pictures, 2)

@@ -33,6 +33,8 @@ run --load-weights whole.safetensors --evaluate --export loaded.onnx >loaded.log
 diff <(tail -n 1 whole.log) <(tail -n 1 loaded.log)
 # What is exported is the same, whether they were just trained or loaded. (What runs such a file: tests/nn/export.)
 cmp whole.onnx loaded.onnx || { echo "the same weights were exported otherwise"; exit 1; }
+run --load-weights whole.safetensors --export alone.onnx >alone.log  # no data, nothing trained
+cmp whole.onnx alone.onnx || { echo "weights alone were exported otherwise"; exit 1; }
 grep -qaF layer3.2.conv2.weight whole.onnx && grep -qaF '["0","1","2"' whole.onnx || { echo "names are missing in whole.onnx"; exit 1; }
 
 # In mixed precision too, a run that is stopped goes on bit for bit, the scale of the loss included.

@@ -232,15 +232,14 @@ TEST(ConvTranspose2dTest, SpreadsInputsByTheFilter) {
   };
   for (const auto& [stride, padding, output_padding, dilation, groups] :
        {Case{1, 0, 0, 1, 1}, Case{2, 1, 1, 1, 1}, Case{3, 2, 2, 2, 2}, Case{2, 0, 0, 1, 2}}) {
-    const ConvTranspose2dOptions options{.kernel = {3, 2},
-                                         .stride = stride,
+    const ConvTranspose2dOptions options{.stride = stride,
                                          .padding = padding,
                                          .output_padding = output_padding,
                                          .dilation = dilation,
                                          .groups = groups};
     ConvTranspose2dOptions last = options;
     last.layout = Layout::kNHWC;
-    const ConvTranspose2d layer(4, 6, options), layer_last(4, 6, last);
+    const ConvTranspose2d layer(4, 6, {3, 2}, options), layer_last(4, 6, {3, 2}, last);
     EXPECT_EQ(layer.weight.shape(), (Shape{4, 6 / groups, 3, 2}));
     EXPECT_EQ(layer.bias.shape(), (Shape{6}));
     const Tensor x = random_tensor({2, 4, 3, 4}, 8);

@@ -365,8 +365,7 @@ struct FaceRun {
         faces(Linear(kInputs, kDimensions), centres.head()),
         sgd(placed(device, mixed), {.momentum = 0.9}) {
     if (!with_job) return;
-    job.emplace(faces, sgd,
-                [this](std::span<const Tensor> in) { return std::vector<Tensor>{faces(in[0], in[1])}; });
+    job.emplace(faces, sgd, [this](const Tensor& x, const Tensor& rows) { return faces(x, rows); });
   }
   static PartialFC seeded(const MarginHeadOptions& options) {
     manual_seed(5);

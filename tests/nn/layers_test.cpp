@@ -4,13 +4,17 @@
 #include <sinter/autograd/gradcheck.h>
 #include <sinter/nn/nn.h>
 #include <sinter/ops/activation/activation.h>
+#include <sinter/ops/adaptive_pool/adaptive_pool.h>
 #include <sinter/ops/cast/cast.h>
+#include <sinter/ops/conv2d/conv1d.h>
+#include <sinter/ops/norm/group_norm.h>
 #include <sinter/ops/pad/pad.h>
 #include <sinter/ops/permute/permute.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/reshape/reshape.h>
 #include <sinter/ops/softmax/softmax.h>
 #include <sinter/ops/unary/unary.h>
+#include <sinter/ops/upsample/pixel_shuffle.h>
 
 #include "nn/nn_test_support.h"
 
@@ -285,6 +289,53 @@ TEST(LayersTest, ActivationsAreTheirOps) {
   EXPECT_EQ(values(Softmax(0)(x)), values(ops::softmax(x, 0)));
   EXPECT_EQ(message_of([] { Softplus(0); }), "[softplus] expected beta > 0 but got 0");
   EXPECT_EQ(fmt::format("{}", LeakyReLU(0.2)), "LeakyReLU(0.2)");
+}
+
+TEST(LayersTest, LayersOfFunctionsAreTheirOps) {
+  for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
+    const DefaultLayout everywhere(layout);
+    const Tensor x = floats({2, 4, 5, 4}, 1);
+    const auto expect_same = [&](const Module& module, const Tensor& want) {
+      EXPECT_EQ(module(x).to_vector<float>(), want.to_vector<float>());
+      EXPECT_EQ(module(x).shape(), want.shape());
+    };
+    expect_same(AdaptiveMaxPool2d({3, 2}), ops::adaptive_max_pool2d(x, {3, 2}, {.layout = layout}));
+    expect_same(PixelShuffle(2), ops::pixel_shuffle(x, 2, {.layout = layout}));
+    expect_same(InstanceNorm2d(4), ops::instance_norm(x, {}, {}, {.layout = layout}));
+    InstanceNorm2d affine(4, {.epsilon = 0.1, .affine = true});
+    affine.weight.assign(floats({4}, 2));
+    affine.bias.assign(floats({4}, 3));
+    expect_same(affine,
+                ops::instance_norm(x, affine.weight, affine.bias, {.epsilon = 0.1, .layout = layout}));
+    EXPECT_EQ(affine.parameter_count(), 8);
+  }
+  EXPECT_EQ(message_of([] {
+              (void)InstanceNorm2d(3)(Tensor::zeros({1, 2, 4, 4}));
+            }),
+            "[instance_norm] expected images of 3 channels in NCHW but got shape (1, 2, 4, 4)");
+  EXPECT_EQ(message_of([] {
+              AdaptiveMaxPool2d({0, 1});
+            }),
+            "[adaptive_max_pool2d] expected an output of positive size but got 0x1");
+  EXPECT_EQ(message_of([] { PixelShuffle(0); }), "[pixel_shuffle] expected a factor > 0 but got 0");
+}
+
+TEST(LayersTest, ConvolutionsOfOneAxis) {
+  const Conv1d conv(4, 6, {.kernel = 3, .stride = 2, .padding = 1, .dilation = 2, .groups = 2});
+  EXPECT_EQ(conv.weight.shape(), (Shape{6, 2, 3}));
+  EXPECT_EQ(conv.bias.shape(), Shape{6});
+  const Tensor x = floats({2, 4, 9}, 1);
+  const Tensor want =
+      ops::conv1d(x, conv.weight, conv.bias, {.stride = 2, .padding = 1, .dilation = 2, .groups = 2});
+  EXPECT_EQ(conv(x).shape(), (Shape{2, 6, 4}));
+  EXPECT_EQ(conv(x).to_vector<float>(), want.to_vector<float>());
+  for (const float value : conv.weight.tensor().to_vector<float>())
+    EXPECT_LE(std::abs(value), 1 / std::sqrt(6.0f));  // as PyTorch draws them: of 2 * 3 inputs
+  EXPECT_FALSE(Conv1d(1, 1, {.kernel = 2, .bias = false}).bias.defined());
+  EXPECT_EQ(message_of([] { Conv1d(3, 4, {.groups = 2}); }),
+            "[conv1d] expected channel counts that are positive multiples of 2 groups but got 3 in, 4 out");
+  EXPECT_EQ(message_of([] { Conv1d(1, 1, {.kernel = 0}); }),
+            "[conv1d] expected a kernel of positive size but got 0");
 }
 
 TEST(LayersTest, DropoutOfChannelsTakesWholeOnes) {

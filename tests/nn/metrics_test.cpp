@@ -125,6 +125,15 @@ TEST_P(DeviceMetricsTest, ConfusionMatrixCountsWhatIsOnADevice) {
   EXPECT_EQ(matrix.total(), 600);
 }
 
+// Masks of many pixels do not pile up on a device; what is counted is the same.
+TEST_P(DeviceMetricsTest, ConfusionMatrixCountsMasks) {
+  ConfusionMatrix matrix(3);
+  const Tensor mask = Tensor::zeros({4, 512, 512}, DType::kInt64, device());
+  for (int batch = 0; batch < 20; ++batch) matrix.add(mask, mask);
+  EXPECT_EQ(matrix.total(), 20 * mask.numel());
+  EXPECT_EQ(matrix.mean_iou(), 1.0);
+}
+
 TEST_P(DeviceMetricsTest, AClassOutOfRangeTakesNoOtherBatchWithIt) {
   ConfusionMatrix matrix(2);
   int refusals = 0;
@@ -192,6 +201,32 @@ TEST(ConfusionMatrixTest, PrecisionAndF1OfClasses) {
   EXPECT_DOUBLE_EQ(matrix.macro_f1(), (0.8 + 2.0 / 3.0) / 3.0) << "over the classes that there are";
   EXPECT_THROW(matrix.precision(4), InvalidArgument);
   EXPECT_TRUE(std::isnan(ConfusionMatrix(2).macro_f1()));
+}
+
+// Against scikit-learn: jaccard_score([0,0,0,1,1,2], [0,1,0,1,1,1], average=None).
+TEST(ConfusionMatrixTest, IntersectionsOverUnionsOfClasses) {
+  ConfusionMatrix matrix(4, {}, {.ignore_index = 255});
+  matrix.add(Tensor::from_values<int64_t>({0, 1, 0, 1, 1, 1, 3, 0}, {2, 2, 2}),
+             Tensor::from_values<int64_t>({0, 0, 0, 1, 1, 2, 255, 255}, {2, 2, 2}));
+  EXPECT_EQ(matrix.total(), 6);
+  EXPECT_DOUBLE_EQ(matrix.iou(0), 2.0 / 3.0);
+  EXPECT_DOUBLE_EQ(matrix.iou(1), 0.5);
+  EXPECT_EQ(matrix.iou(2), 0.0);
+  EXPECT_TRUE(std::isnan(matrix.iou(3)));
+  EXPECT_DOUBLE_EQ(matrix.mean_iou(), (2.0 / 3.0 + 0.5) / 3.0) << "over the classes that there are";
+  EXPECT_TRUE(std::isnan(ConfusionMatrix(2).mean_iou()));
+  // Logits of pixels, the border of which is not counted by default.
+  ConfusionMatrix pixels(2);
+  pixels.add(Tensor::from_values<float>({9, 0, 9, /**/ 0, 9, 0}, {1, 2, 1, 3}),
+             Tensor::from_values<int64_t>({0, 1, -100}, {1, 1, 3}));
+  EXPECT_EQ(pixels.total(), 2);
+  EXPECT_EQ(pixels.mean_iou(), 1.0);
+  EXPECT_EQ(
+      message_of([&] {
+        pixels.add(Tensor::zeros({1, 2, 1, 3}), Tensor::zeros({1, 3}, DType::kInt64));
+      }),
+      "[confusion_matrix] expected int64 predictions and targets of one shape but got int64 (1, 1, 3) on "
+      "cpu and int64 (1, 3) on cpu");
 }
 
 /// The columns of its widest line.
@@ -264,7 +299,7 @@ TEST(ConfusionMatrixTest, MistakesAreNamedAndCountNothing) {
   EXPECT_EQ(message_of([&] {
               matrix.add(Tensor::zeros({2, 3}), Tensor::zeros({2}, DType::kInt64));
             }),
-            "[confusion_matrix] expected logits of 2 classes but got shape (2, 3)");
+            "[confusion_matrix] expected logits (N, 2) or (N, 2, H, W) but got shape (2, 3)");
   EXPECT_EQ(message_of([] { ConfusionMatrix(2, {"a"}); }), "[confusion_matrix] expected 2 names but got 1");
 }
 

@@ -102,18 +102,18 @@ TEST(ModuleTreeTest, OneGuardSetsTheLayoutOfAModel) {
 
 TEST(ModuleTreeTest, AChainOfMixedLayoutsIsRefused) {
   // Sides and channels agree, so that nothing but the layouts tells the mistake.
-  const Conv2dOptions nhwc{.kernel = 3, .padding = 1, .layout = Layout::kNHWC};
-  EXPECT_EQ(message_of([&] { Sequential(Conv2d(8, 8, nhwc), ReLU(), BatchNorm2d(8)); }),
+  const Conv2dOptions nhwc{.padding = 1, .layout = Layout::kNHWC};
+  EXPECT_EQ(message_of([&] { Sequential(Conv2d(8, 8, 3, nhwc), ReLU(), BatchNorm2d(8)); }),
             "[sequential] module '2' (BatchNorm2d) works in NCHW but '0' (Conv2d) before it gives NHWC; one "
             "nn::DefaultLayout above the construction of a model sets the layout of all of it, and an "
             "nn::ChangeLayout may stand between two parts");
-  EXPECT_NE(message_of([&] { Sequential(Sequential(Conv2d(8, 8, nhwc)), PReLU(8)); }).find("'1' (PReLU)"),
+  EXPECT_NE(message_of([&] { Sequential(Sequential(Conv2d(8, 8, 3, nhwc)), PReLU(8)); }).find("'1' (PReLU)"),
             std::string::npos);
-  const Sequential mixed(Conv2d(8, 8, nhwc), ChangeLayout(Layout::kNHWC, Layout::kNCHW), ReLU(),
+  const Sequential mixed(Conv2d(8, 8, 3, nhwc), ChangeLayout(Layout::kNHWC, Layout::kNCHW), ReLU(),
                          BatchNorm2d(8));
   EXPECT_EQ(mixed(floats({2, 8, 8, 8}, 0)).shape(), (Shape{2, 8, 8, 8}));
   EXPECT_EQ(mixed.layout(), std::nullopt);
-  EXPECT_NO_THROW(Sequential(Conv2d(8, 8, nhwc), PReLU(1))) << "one slope fits every layout";
+  EXPECT_NO_THROW(Sequential(Conv2d(8, 8, 3, nhwc), PReLU(1))) << "one slope fits every layout";
 }
 
 TEST(ModuleTreeTest, MembersOfMixedLayoutsAreWarnedOfOnce) {

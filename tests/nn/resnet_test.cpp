@@ -5,6 +5,7 @@
 #include <sinter/autograd/backward.h>
 #include <sinter/core/op/node.h>
 #include <sinter/nn/nn.h>
+#include <sinter/ops/pool/pool.h>
 
 #include "nn/nn_test_support.h"
 
@@ -78,6 +79,22 @@ TEST(ResNetTest, OutputShapesFollowTheOptions) {
             "[resnet] expected at least one stage, and at least one block in each");
   EXPECT_EQ(message_of([] { resnet18({.classes = 0}); }),
             "[resnet] expected positive numbers but got 0 classes, 3 input channels, width 64");
+}
+
+TEST(ResNetTest, FeatureMapsAreThoseBehindEachStage) {
+  const NoGrad no_grad;
+  const Tensor x = floats({2, 3, 64, 32}, 0);
+  const ResNet model = resnet18({.width = 8});
+  model.eval();
+  const std::vector<Tensor> maps = model.feature_maps(x);
+  ASSERT_EQ(maps.size(), 4u);
+  EXPECT_EQ(maps[0].shape(), (Shape{2, 8, 16, 8}));
+  EXPECT_EQ(maps[1].shape(), (Shape{2, 16, 8, 4}));
+  EXPECT_EQ(maps[3].shape(), (Shape{2, 64, 2, 1}));
+  EXPECT_EQ(ops::global_avg_pool2d(maps[3]).to_vector<float>(), model.features(x).to_vector<float>());
+  EXPECT_EQ(model.stages[1](maps[0]).to_vector<float>(), maps[1].to_vector<float>());
+  EXPECT_EQ(resnet20({.layout = Layout::kNHWC}).feature_maps(floats({1, 16, 16, 3}, 0))[2].shape(),
+            (Shape{1, 4, 4, 64}));
 }
 
 TEST(ResNetTest, ConvolutionsStartFromKaimingOverFanOut) {

@@ -50,13 +50,13 @@ TEST(AdaptivePool, AgreesWithTheKernelsThatTakeSomeSizes) {
       const Tensor x = maker.tensor(layout == Layout::kNCHW ? Shape{2, 3, 6, 8} : Shape{2, 6, 8, 3});
       const Tensor direct =
           call_single(builtin("adaptive_avg_pool2d"), {x}, AdaptivePoolAttributes{size, layout});
-      const Tensor y = adaptive_avg_pool2d(x, size, {.layout = layout});
+      const Tensor y = adaptive_avg_pool2d(x, {size[0], size[1]}, {.layout = layout});
       ASSERT_EQ(y.shape(), direct.shape());
       for (int64_t i = 0; i < y.numel(); ++i)
         EXPECT_NEAR(y.data<double>()[i], direct.data<double>()[i], 1e-14);
       x.set_requires_grad(true);
       const auto pool = [&](const std::vector<Tensor>& inputs) {
-        return std::vector<Tensor>{adaptive_avg_pool2d(inputs[0], size, {.layout = layout})};
+        return std::vector<Tensor>{adaptive_avg_pool2d(inputs[0], {size[0], size[1]}, {.layout = layout})};
       };
       const GradcheckResult result = gradcheck(pool, {x});
       EXPECT_TRUE(result.passed) << result.message;

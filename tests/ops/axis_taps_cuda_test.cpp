@@ -157,8 +157,9 @@ TEST_F(AxisTapsCuda, AveragesAgreeWithTheCpu) {
                            .divisor = draw(0, 3) == 0 ? 5 : 0};
     for (const DType dtype : kDTypes) {
       check("avg_pool2d", images.shape(images.fine), dtype, described(options, images));
-      const Shape pooled =
-          avg_pool2d(Tensor::zeros(images.shape(images.fine), DType::kFloat32), options).shape();
+      const Shape pooled = call_single(builtin("avg_pool2d"),
+                                       {Tensor::zeros(images.shape(images.fine), DType::kFloat32)}, options)
+                               .shape();
       PoolGradOptions back;
       back.pool = options;
       back.height = images.fine[0];
@@ -175,12 +176,14 @@ TEST_F(AxisTapsCuda, PixelsWithoutWeightHoldNothingBack) {
   for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
     const Shape shape = layout == Layout::kNCHW ? Shape{1, 1, 2, 2} : Shape{1, 2, 2, 1};
     const Tensor x = Tensor::from_values(std::vector<double>{nan, nan, 1, 2}, shape);
-    UpsampleOptions options{.mode = UpsampleMode::kBilinear, .align_corners = true, .layout = layout};
-    const std::vector<double> y = as_double(upsample(on_gpu(x), {2, 2}, options)).to_vector<double>();
+    const UpsampleAttributes same_size{
+        .mode = UpsampleMode::kBilinear, .align_corners = true, .layout = layout, .size = {2, 2}};
+    const std::vector<double> y =
+        as_double(call_single(builtin("upsample"), {on_gpu(x)}, same_size)).to_vector<double>();
     EXPECT_TRUE(std::isnan(y[0]) && std::isnan(y[1]));
     EXPECT_EQ(y[2], 1);
     EXPECT_EQ(y[3], 2);
-    const std::vector<double> dx = as_double(vjp::upsample(on_gpu(x), {2, 2}, options)).to_vector<double>();
+    const std::vector<double> dx = as_double(vjp::upsample(on_gpu(x), same_size)).to_vector<double>();
     EXPECT_TRUE(std::isnan(dx[0]) && std::isnan(dx[1]));
     EXPECT_EQ(dx[2], 1);
     EXPECT_EQ(dx[3], 2);

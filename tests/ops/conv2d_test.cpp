@@ -156,8 +156,8 @@ void compare_kernels(const Case& c, const char* first, const char* second, DType
   for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
     Conv2dOptions options = c.options;
     options.layout = layout;
-    SCOPED_TRACE(fmt::format("{} {} in {} out {} {}x{} kernel {}", to_string(dtype), to_string(options), c.in,
-                             c.out, c.height, c.width, c.kernel));
+    SCOPED_TRACE(fmt::format("{} {} in {} out {} {}x{} kernel {}", to_string(dtype),
+                             sinter::to_string(options), c.in, c.out, c.height, c.width, c.kernel));
     const Tensor x = cast(random_tensor(image_shape(layout, c.batch, c.in, c.height, c.width), 1), dtype);
     const Tensor weight =
         cast(random_tensor(image_shape(layout, c.out, c.in / options.groups, c.kernel, c.kernel), 2), dtype);

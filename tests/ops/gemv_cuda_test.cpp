@@ -370,7 +370,9 @@ TEST_F(GemvCuda, SmallIntegersAreSummedExactly) {
     for (int64_t e = 0; e < std::min<int64_t>(200, in) * vectors; ++e) {
       x.data<double>()[maker.integer(0, x.numel() - 1)] = static_cast<double>(maker.integer(-1, 1));
     }
-    const MatmulOptions options{.transpose_a = transpose};
+    const bool dense = maker.chance(0.5) && shape[transpose ? -1 : -2] >= vectors;  // one after another
+    if (dense) x = x.reshape({vectors, in});
+    const MatmulOptions options{.transpose_a = transpose, .transpose_b = dense};
     const Tensor expected = matmul(a, x, options);
     const Tensor a_gpu = between_nans(cast(a, maker.dtype()), offset),
                  x_gpu = between_nans(cast(x, maker.dtype()), maker.integer(0, 3));
@@ -378,10 +380,69 @@ TEST_F(GemvCuda, SmallIntegersAreSummedExactly) {
       const ForcedKernel forced("matmul", "gemv");
       return matmul(left, right, options);
     };
-    const bool reads = transpose || std::has_single_bit(static_cast<uint64_t>(vectors));
+    const bool reads = (transpose || dense || std::has_single_bit(static_cast<uint64_t>(vectors))) &&
+                       (maker.dtype() == DType::kFloat32 || vectors <= kMostOtherVectors);
     between_nans(Tensor::full({1}, 0.0, maker.dtype()), expected.numel());  // what y has before
     const Tensor y = reads ? product(a_gpu, x_gpu) : matmul(a_gpu, x_gpu, options);
     ASSERT_EQ(as_double(y).to_vector<double>(), expected.to_vector<double>());
+  }
+}
+
+/// Three to eight vectors of float32, in groups of rows and without: few and many lanes, several parts, ends
+/// of groups, batches, vectors that lie one after another and side by side.
+TEST_F(GemvCuda, SeveralVectorsOfFloat32AgreeWithTheCpu) {
+  int64_t runs = 0;
+  for (int i = 0; i < 160; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(19000 + i), DType::kFloat32);
+    const int64_t most[] = {16, 64, 260, 1100, 9000};
+    const int64_t columns = i % 4 == 0 ? maker.integer(130, 260) : maker.integer(8, most[i % 5]);
+    const bool many = i % 4 == 0;  // so that three and four are taken in groups
+    const int64_t rows =
+        many ? maker.integer(4300, 9000) : maker.integer(8, 9000) * 300 / (300 + 2 * columns) + 8;
+    const bool side_by_side = maker.chance(0.3), transpose = maker.chance(0.2), batched = maker.chance(0.2);
+    const int64_t vectors = side_by_side && !transpose ? (maker.chance(0.5) ? 4 : 8) : maker.integer(3, 8);
+    const Shape shape =
+        batched ? Shape{maker.integer(2, 3), (rows + 3) / 4 * 4, columns} : Shape{rows, columns};
+    const int64_t in = shape[transpose ? -2 : -1];
+    const Tensor a = maker.tensor(shape, -1, 1);
+    Shape x_shape = side_by_side ? Shape{in, vectors} : Shape{vectors, in};
+    if (batched) x_shape = x_shape.inserted(0, shape[0]);
+    const Tensor x = maker.tensor(x_shape, -1, 1);
+    const MatmulOptions options{.transpose_a = transpose, .transpose_b = !side_by_side};
+    const int64_t offset = maker.chance(0.5) ? 0 : maker.integer(1, 3);
+    SCOPED_TRACE(fmt::format("case {}: {} x {} {} offset {}", i, shape, x_shape, to_string(options), offset));
+    const Tensor a_gpu = between_nans(a, offset), x_gpu = between_nans(x, maker.chance(0.5) ? 0 : 1);
+    const Tensor expected = matmul(as_double(a), as_double(x), options);
+    between_nans(Tensor::full({1}, 0.0), expected.numel());  // what y has before
+    const ForcedKernel forced("matmul", "gemv");
+    const Tensor y = matmul(a_gpu, x_gpu, options);
+    runs += forced.runs();
+    expect_close(y, expected, in);
+    ASSERT_TRUE(same_bytes(y, matmul(a_gpu, x_gpu, options))) << "differs from run to run";
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_EQ(runs, 160);
+}
+
+/// What is not a number stays in its row and in its vector.
+TEST_F(GemvCuda, BadValuesStayInTheirRowAndVector) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const int64_t columns : {7, 100, 128, 1029}) {
+    constexpr int64_t kRows = 4801, kVectors = 8;
+    const Tensor a = Tensor::full({kRows, columns}, 1.0), x = Tensor::full({kVectors, columns}, 0.5);
+    a.data<float>()[5 * columns] = a.data<float>()[kRows * columns - 1] = nan;
+    x.data<float>()[3 * columns - 1] = nan;
+    const ForcedKernel forced("matmul", "gemv");
+    const Tensor y = matmul(on_gpu(a), on_gpu(x), {.transpose_b = true}).to(Device::cpu());
+    EXPECT_EQ(forced.runs(), 1);
+    for (int64_t row = 0; row < kRows; ++row) {
+      for (int64_t v = 0; v < kVectors; ++v) {
+        const float value = y.data<float>()[row * kVectors + v];
+        const bool is_nan = row == 5 || row == kRows - 1 || v == 2;
+        ASSERT_TRUE(is_nan ? std::isnan(value) : value == static_cast<float>(columns) / 2)
+            << value << " in row " << row << " of vector " << v;
+      }
+    }
   }
 }
 

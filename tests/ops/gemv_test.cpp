@@ -43,8 +43,12 @@ TEST(GemvPlan, RowSumsTakeEveryPackOnce) {
     const int64_t rows = std::max<int64_t>(extent(generator, 30), 1), columns = extent(generator, 24) * pack;
     SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(columns) + " pack " + std::to_string(pack));
     const bool wide = generator.uniform() < 0.5;
-    const RowSumPlan plan = plan_row_sums(kProcessors, rows, columns, pack, wide);
+    const int group_rows = generator.uniform() < 0.5 ? 1 : RowSumPlan::kGroupRows;
+    const int least_lanes = group_rows == 1 ? 1 : 1 << integer(generator, 2, 3);
+    const RowSumPlan plan = plan_row_sums(kProcessors, rows, columns, pack, wide, group_rows, least_lanes);
     ASSERT_EQ(plan.packs * plan.pack, columns);
+    ASSERT_EQ(plan.rows_per_block(), RowSumPlan::kThreads / plan.lanes * group_rows);
+    ASSERT_GE(plan.lanes, least_lanes);
     ASSERT_TRUE(is_power_of_two(plan.lanes) && plan.lanes <= 32) << plan.lanes;
     ASSERT_TRUE(!plan.at_once || (plan.parts == 1 && plan.packs <= plan.lanes * plan.unroll));
     ASSERT_TRUE(plan.at_once || plan.lanes == 32);
@@ -52,11 +56,12 @@ TEST(GemvPlan, RowSumsTakeEveryPackOnce) {
     ASSERT_LE(plan.parts, 65535);
     ASSERT_GE(plan.parts * plan.part_packs, plan.packs);
     ASSERT_LE((plan.parts - 1) * plan.part_packs, std::max<int64_t>(plan.packs - 1, 0)) << "an empty part";
-    ASSERT_LE(plan.lanes, 2 * std::max<int64_t>(plan.packs, 1)) << "most lanes are idle";
+    ASSERT_LE(plan.lanes, std::max<int64_t>(2 * std::max<int64_t>(plan.packs, 1), least_lanes))
+        << "most lanes are idle";
     // Rows are cut only if they are few: the table of partial sums stays small.
     if (plan.parts > 1) {
       ASSERT_LE(plan.parts * rows,
-                int64_t{2} * (kProcessors * detail::kBlocksOfProcessor) * RowSumPlan::kThreads);
+                int64_t{2} * (kProcessors * detail::kBlocksOfProcessor) * RowSumPlan::kThreads * group_rows);
     }
     if (columns > 5000 || i % 10 != 0) continue;
     std::vector<int> visits(static_cast<size_t>(plan.packs));
@@ -136,6 +141,41 @@ TEST(GemvPlan, ColumnSumsOfFewBatchesFillWholeWaves) {
     EXPECT_EQ(matrices * plan.tiles * plan.parts, 256) << rows << " x " << columns;
     EXPECT_GE(plan.part_rows, 512);
   }
+}
+
+TEST(GemvProblem, SeveralVectorsTakeRowsInGroupsWhereTheseAreMany) {
+  Generator generator(6);
+  int grouped = 0;
+  for (int i = 0; i < kCases / 10; ++i) {
+    GemvProblem problem{.batch = integer(generator, 1, 3),
+                        .rows = std::max<int64_t>(extent(generator, 18), 1),
+                        .columns = std::max<int64_t>(extent(generator, 14), 1),
+                        .vectors = static_cast<int>(integer(generator, 2, kMostGemvVectors)),
+                        .processors = kProcessors};
+    problem.x_vector = problem.columns;
+    if (!can_gemv(problem)) {
+      ASSERT_TRUE(problem.vectors > kMostOtherVectors && problem.batch > 1 && problem.rows % 4 != 0);
+      continue;
+    }
+    for (int pack = 1; pack <= 4 && problem.columns % pack == 0; pack *= 2) {
+      const RowSumPlan plan = row_plan_of(problem, pack);
+      const int64_t rows = problem.batch * problem.rows,
+                    blocks = (rows + plan.rows_per_block() - 1) / plan.rows_per_block();
+      if (plan.group_rows > 1) {
+        ++grouped;
+        ASSERT_TRUE(problem.batch == 1 || problem.rows % plan.group_rows == 0) << "a group of two matrices";
+        // The kernel writes up to four sums of a lane.
+        ASSERT_GE(4 * plan.lanes, plan.group_rows * (problem.vectors > 4 ? 8 : 4));
+        ASSERT_TRUE(problem.vectors > kMostOtherVectors || blocks * plan.parts >= kProcessors);
+      } else {
+        ASSERT_LE(problem.vectors, kMostOtherVectors) << "there is no such kernel";
+      }
+      if (plan.parts == 1) continue;
+      ASSERT_GE(gemv_workspace(problem),
+                static_cast<size_t>(plan.parts * rows * problem.vectors) * sizeof(float));
+    }
+  }
+  EXPECT_GT(grouped, kCases / 40);
 }
 
 TEST(GemvProblem, ASingleColumnIsARow) {
@@ -245,6 +285,14 @@ TEST(GemvMatmul, VectorsAreTaken) {
   }
   EXPECT_TRUE(as_gemv({}, DType::kFloat16, 100, 4, 33, {.count = 1}));
   EXPECT_FALSE(as_gemv({}, DType::kFloat16, 100, 5, 33, {.count = 1}));
+  for (const int64_t vectors : {5, 6, 7, 8}) {
+    EXPECT_TRUE(as_gemv({.transpose_b = true}, DType::kFloat32, vectors, 101, 33, {.count = 1})) << vectors;
+    EXPECT_TRUE(as_gemv({.transpose_a = true}, DType::kFloat32, 101, vectors, 33, {.count = 1})) << vectors;
+    EXPECT_FALSE(as_gemv({.transpose_b = true}, DType::kFloat64, vectors, 101, 33, {.count = 1}));
+  }
+  EXPECT_TRUE(as_gemv({}, DType::kFloat32, 101, 8, 33, {.count = 1}));
+  EXPECT_FALSE(as_gemv({}, DType::kFloat32, 101, 7, 33, {.count = 1})) << "vectors side by side";
+  EXPECT_FALSE(as_gemv({}, DType::kFloat32, 101, 9, 33, {.count = 1}));
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <sinter/ops/one_hot/one_hot.h>
 #include <sinter/ops/operators.h>
 #include <sinter/ops/pad/pad.h>
+#include <sinter/ops/put_rows/put_rows.h>
+#include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/reshape/reshape.h>
 #include <sinter/ops/slice/slice.h>
 
@@ -27,6 +29,7 @@ TEST(ReshapeTest, IsAView) {
   EXPECT_EQ(reshape(x, {-1}).raw_data(), x.raw_data());
   EXPECT_EQ(flatten(x, 1).shape(), (Shape{2, 12}));
   EXPECT_EQ(flatten(x, -2).shape(), (Shape{2, 12}));
+  EXPECT_EQ(flatten(x, 0, 1).size(0), x.size(0) * x.size(1));
   EXPECT_EQ(flatten(Tensor::scalar(1.0f), 1).shape(), (Shape{1}));
   EXPECT_EQ(unsqueeze(x, 0).shape(), (Shape{1, 2, 3, 4}));
   EXPECT_EQ(unsqueeze(x, -1).shape(), (Shape{2, 3, 4, 1}));
@@ -161,7 +164,7 @@ TEST(EmbeddingTest, LooksUpAnyDtypeAndChecksIndices) {
   EXPECT_EQ(embedding(counting({0, 4}), Tensor::zeros({0}, DType::kInt64)).shape(), (Shape{0, 4}));
 }
 
-TEST(TakeRowsTest, TakesWholeRowsOfAnyRank) {
+TEST(IndexSelectTest, TakesWholeRowsOfAnyRank) {
   const Tensor x = counting({3, 2, 2});
   const Tensor y = index_select(x, 0, Tensor::from_values(Ints{2, 0, 2, 1}, {2, 2}));
   EXPECT_EQ(y.shape(), (Shape{2, 2, 2, 2}));
@@ -171,13 +174,46 @@ TEST(TakeRowsTest, TakesWholeRowsOfAnyRank) {
   EXPECT_EQ(index_select(counting({2, 0, 3}), 0, Tensor::from_values(Ints{1, 1, 0}, {3})).shape(),
             (Shape{3, 0, 3}));
   EXPECT_EQ(message_of([&] { index_select(Tensor::scalar(1.0F), 0, Tensor::zeros({1}, DType::kInt64)); }),
-            "[take_rows] expected x of rank 1 or more but got shape ()");
+            "[index_select] expected x of rank 1 or more but got shape ()");
 }
 
-TEST(TakeRowsTest, SendsGradientsBackToTheRows) {
+TEST(IndexSelectTest, SendsGradientsBackToTheRows) {
   const Tensor x = counting({3, 1, 2}).set_requires_grad(true);
   backward(index_select(x, 0, Tensor::from_values(Ints{2, 0, 2}, {3})), {.gradient = counting({3, 1, 2})});
   EXPECT_EQ(x.grad().to_vector<float>(), (Floats{2, 3, 0, 0, 4, 6}));
+}
+
+TEST(IndexSelectTest, PicksAlongAnyAxis) {
+  const Tensor x = counting({2, 3, 2}).set_requires_grad(true);
+  const Tensor y = index_select(x, 1, Tensor::from_values(Ints{2, 0}, {2}));
+  EXPECT_EQ(y.shape(), (Shape{2, 2, 2}));
+  EXPECT_EQ(y.to_vector<float>(), (Floats{4, 5, 0, 1, 10, 11, 6, 7}));
+  // Indices of any shape stand where the axis was.
+  const Tensor z = index_select(x, -1, Tensor::from_values(Ints{1, 1, 0}, {1, 3}));
+  EXPECT_EQ(z.shape(), (Shape{2, 3, 1, 3}));
+  EXPECT_EQ(z.slice(0, 1, 2).slice(1, 2, 3).to_vector<float>(), (Floats{11, 11, 10}));
+  EXPECT_EQ(index_select(x, 2, Tensor::from_values(Ints{1}, {})).shape(), (Shape{2, 3}));
+  backward(y, {.gradient = counting({2, 2, 2})});
+  EXPECT_EQ(x.grad().to_vector<float>(), (Floats{2, 3, 0, 0, 0, 1, 6, 7, 0, 0, 4, 5}));
+}
+
+TEST(IndexCopyTest, PutsPartsOfAnyAxisBack) {
+  const Tensor indices = Tensor::from_values(Ints{2, 0}, {2});
+  for (const int axis : {0, 1, -1}) {
+    SCOPED_TRACE(axis);
+    const Tensor target = Tensor::zeros({3, 3, 3}),
+                 source = affine(index_select(counting({3, 3, 3}), axis, indices), 1, 1);
+    index_copy_(target, axis, indices, source);
+    EXPECT_EQ(index_select(target, axis, indices).to_vector<float>(), source.to_vector<float>());
+    EXPECT_EQ(sum(index_select(target, axis, Tensor::from_values(Ints{1}, {1}))).item(), 0);
+  }
+  const Tensor numbers = Tensor::from_values(Ints{7, 8, 9}, {3});
+  index_copy_(numbers, 0, Tensor::from_values(Ints{1}, {1}), Tensor::from_values(Ints{5}, {1}));
+  EXPECT_EQ(numbers.to_vector<int64_t>(), (Ints{7, 5, 9}));
+  EXPECT_EQ(message_of([&] {
+              index_copy_(Tensor::zeros({3, 2, 2}), 0, indices, Tensor::zeros({2, 2, 3}));
+            }),
+            "[index_copy_] expected a source with parts of shape (2, 2) but got shape (2, 2, 3)");
 }
 
 TEST(OneHotTest, ChecksLabels) {

@@ -99,7 +99,9 @@ TEST_P(PoolTest, CeilModeKeepsWindowsThatStartInTheImage) {
     options.layout = GetParam();
     const bool first = GetParam() == Layout::kNCHW;
     const Tensor y =
-        max_pool2d(Tensor::zeros(first ? Shape{2, 3, height, width} : Shape{2, height, width, 3}), options);
+        call(builtin("max_pool2d"),
+             {Tensor::zeros(first ? Shape{2, 3, height, width} : Shape{2, height, width, 3})}, options)
+            .front();
     EXPECT_EQ(y.size(0), 2);
     EXPECT_EQ(y.size(first ? 1 : 3), 3);
     return std::pair(y.size(first ? 2 : 1), y.size(first ? 3 : 2));
@@ -121,9 +123,11 @@ TEST_P(PoolTest, CeilModeKeepsWindowsThatStartInTheImage) {
 TEST_P(PoolTest, AverageCountsPaddingOnlyIfAsked) {
   PoolAttributes options{.kernel = {1, 3}, .stride = {1, 1}, .padding = {0, 1}, .layout = GetParam()};
   const Tensor x = image({3, 6, 9}, 1, 3, GetParam());
-  EXPECT_EQ(avg_pool2d(x, options).to_vector<float>(), (std::vector<float>{3, 6, 5}));
+  EXPECT_EQ(call_single(builtin("avg_pool2d"), {x}, options).to_vector<float>(),
+            (std::vector<float>{3, 6, 5}));
   options.count_include_pad = false;
-  EXPECT_EQ(avg_pool2d(x, options).to_vector<float>(), (std::vector<float>{4.5F, 6, 7.5F}));
+  EXPECT_EQ(call_single(builtin("avg_pool2d"), {x}, options).to_vector<float>(),
+            (std::vector<float>{4.5F, 6, 7.5F}));
 }
 
 TEST_P(PoolTest, AverageDividesByADivisorThatIsGiven) {
@@ -135,7 +139,8 @@ TEST_P(PoolTest, AverageDividesByADivisorThatIsGiven) {
                                .ceil_mode = true,
                                .divisor = 2};
   const Tensor x = image({3, 6, 9, 12}, 1, 4, GetParam());
-  EXPECT_EQ(avg_pool2d(x, options).to_vector<float>(), (std::vector<float>{4.5F, 13.5F, 6}));
+  EXPECT_EQ(call_single(builtin("avg_pool2d"), {x}, options).to_vector<float>(),
+            (std::vector<float>{4.5F, 13.5F, 6}));
   const Tensor dx = vjp::avg_pool2d(image({2, 4, 8}, 1, 3, GetParam()), {options, 1, 4});
   EXPECT_EQ(dx.to_vector<float>(), (std::vector<float>{1, 3, 2, 6}));
 }
@@ -145,12 +150,13 @@ TEST_P(PoolTest, PaddingMayDifferFromSideToSide) {
   // Windows of 2 x 2 around a row more above and a column more on the right.
   const PoolAttributes options{
       .kernel = {2, 2}, .stride = {1, 1}, .padding = {1, 0}, .padding_after = {0, 1}, .layout = GetParam()};
-  EXPECT_EQ(max_pool2d(x, options).to_vector<float>(), (std::vector<float>{1, 3, 3, 4, 6, 6}));
-  EXPECT_EQ(avg_pool2d(x, options).to_vector<float>(),
+  EXPECT_EQ(call(builtin("max_pool2d"), {x}, options).front().to_vector<float>(),
+            (std::vector<float>{1, 3, 3, 4, 6, 6}));
+  EXPECT_EQ(call_single(builtin("avg_pool2d"), {x}, options).to_vector<float>(),
             (std::vector<float>{-0.25F, 0.25F, 0.75F, -0.5F, 0.5F, 2.25F}));
   PoolAttributes inside = options;
   inside.count_include_pad = false;
-  EXPECT_EQ(avg_pool2d(x, inside).to_vector<float>(),
+  EXPECT_EQ(call_single(builtin("avg_pool2d"), {x}, inside).to_vector<float>(),
             (std::vector<float>{-0.5F, 0.5F, 3, -0.5F, 0.5F, 4.5F}));
 }
 
@@ -194,7 +200,7 @@ TEST_P(PoolTest, WindowsFarBeyondTheImageCostNoMoreThanTheImage) {
                                  .layout = GetParam(),
                                  .count_include_pad = false};
     // The stride is the kernel's: one window, which holds the whole image.
-    const Tensor mean = avg_pool2d(x, average);
+    const Tensor mean = call_single(builtin("avg_pool2d"), {x}, average);
     ASSERT_EQ(mean.numel(), 1);
     EXPECT_FLOAT_EQ(mean.data<float>()[0], 22.0F / 6.0F);
     const Tensor dx = vjp::avg_pool2d(Tensor::full(mean.shape(), 12.0), {average, 2, 3});
@@ -223,7 +229,7 @@ TEST_P(PoolTest, WideWindowsAgreeWithTheWindowOverAPaddedImage) {
     const Tensor x = Tensor::from_values(values, first ? Shape{2, 1, 4, 5} : Shape{2, 4, 5, 1});
     const PoolAttributes options{
         .kernel = {3, kernel}, .stride = {1, 2}, .padding = {1, kernel / 2}, .layout = GetParam()};
-    const std::vector<float> sums = avg_pool2d(x, options).to_vector<float>();
+    const std::vector<float> sums = call_single(builtin("avg_pool2d"), {x}, options).to_vector<float>();
     const std::vector<Tensor> largest = call(builtin("max_pool2d"), {x}, options);
     const int64_t out = (5 + 2 * (kernel / 2) - kernel) / 2 + 1;
     ASSERT_EQ(sums.size(), static_cast<size_t>(2 * 4 * out));
@@ -284,9 +290,9 @@ TEST(Pool, LayoutsAgreeWithAnyNumberOfChannels) {
 TEST(Pool, RefusesWindowsWhosePlacesHaveNoNumber) {
   const Tensor x = Tensor::zeros({1, 1, 4, 4});
   const PoolAttributes options{.kernel = {1 << 16, 1 << 15}, .padding = {1 << 15, 1 << 14}};
-  EXPECT_EQ(message_of([&] { max_pool2d(x, options); }),
+  EXPECT_EQ(message_of([&] { call(builtin("max_pool2d"), {x}, options); }),
             "[max_pool2d] expected a window of at most 2147483647 elements but got 65536 x 32768");
-  const Tensor dy = avg_pool2d(x, options);  // an average has no places
+  const Tensor dy = call_single(builtin("avg_pool2d"), {x}, options);  // an average has no places
   EXPECT_EQ(message_of([&] {
               vjp::max_pool2d(dy, Tensor::zeros(dy.shape(), DType::kInt32), {options, 4, 4});
             }),
@@ -295,6 +301,10 @@ TEST(Pool, RefusesWindowsWhosePlacesHaveNoNumber) {
 
 TEST(Pool, SaysWhatIsWrong) {
   const Tensor x = Tensor::zeros({1, 1, 4, 4});
+  EXPECT_EQ(message_of([&] {
+              avg_pool2d(x, 3, {.padding = {1, -1, 0, 0}});
+            }),
+            "[avg_pool2d] expected padding of height >= 0 but got -1");
   EXPECT_EQ(message_of([&] {
               max_pool2d(x, {0, 2});
             }),
@@ -308,28 +318,28 @@ TEST(Pool, SaysWhatIsWrong) {
             }),
             "[max_pool2d] expected padding of height in [0, 1], half of the window, but got 2");
   EXPECT_EQ(message_of([&] {
-              avg_pool2d(x, {3, 3}, {.padding_after = {-1, 2}});
+              avg_pool2d(x, {3, 3}, {.padding = {0, 0, 0, 2}});
             }),
             "[avg_pool2d] expected padding of width in [0, 1], half of the window, but got 2");
   EXPECT_EQ(
       message_of([&] {
-        max_pool2d(x, {3, 3}, {.padding = {2, 0}, .padding_after = {0, 1}, .dilation = {2, 3}});
+        max_pool2d(x, {3, 3}, {.padding = {2, 0, 0, 1}, .dilation = {2, 3}});
       }),
       "[max_pool2d] expected width of at least 1 output but got extent 4 with kernel 3 (dilation 3) and "
       "padding 0 and 1");
   EXPECT_EQ(message_of([&] {
-              max_pool2d(x, {.dilation = {0, 1}});
+              max_pool2d(x, 2, {.dilation = {0, 1}});
             }),
             "[max_pool2d] expected a dilation of height >= 1 but got 0");
   EXPECT_EQ(message_of([&] {
-              avg_pool2d(x, {.dilation = {1, 2}});
+              avg_pool2d(x, 2, {.dilation = {1, 2}});
             }),
             "[avg_pool2d] expected no dilation but got 1 x 2");
   EXPECT_EQ(message_of([&] {
               vjp::avg_pool2d(x, {{.dilation = {1, 2}}, 8, 8});
             }),
             "[avg_pool2d_grad] expected no dilation but got 1 x 2");
-  EXPECT_EQ(message_of([&] { avg_pool2d(x, {.divisor = -1}); }),
+  EXPECT_EQ(message_of([&] { avg_pool2d(x, 2, {.divisor = -1}); }),
             "[avg_pool2d] expected a divisor from 1 to 2^31 - 1, or 0 for none, but got -1");
   EXPECT_EQ(message_of([&] {
               max_pool2d(x, {5, 5});

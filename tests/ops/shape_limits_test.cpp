@@ -159,11 +159,11 @@ TEST(ShapeLimits, Pooling) {
               }).find("[max_pool2d] expected a kernel of height"),
               std::string::npos);
     EXPECT_NE(message_of([&] {
-                avg_pool2d(x, {.stride = {2, number}});
+                avg_pool2d(x, 2, {.stride = {2, number}});
               }).find("[avg_pool2d] expected a stride of width"),
               std::string::npos);
     EXPECT_NE(message_of([&] {
-                avg_pool2d(x, {.padding = {number, 0}});
+                avg_pool2d(x, 2, {.padding = {number, 0}});
               }).find("[avg_pool2d] expected padding of height"),
               std::string::npos);
   }

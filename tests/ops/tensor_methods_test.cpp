@@ -8,6 +8,7 @@
 #include <sinter/autograd/backward.h>
 #include <sinter/autograd/gradcheck.h>
 #include <sinter/core/base/error.h>
+#include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/ops/ops.h>
 
@@ -176,6 +177,22 @@ TEST(TensorMethods, RandomFactories) {
   const std::vector<float> first = Tensor::randn({4}).to_vector<float>();
   manual_seed(5);
   EXPECT_EQ(Tensor::randn({4}).to_vector<float>(), first);
+}
+
+TEST(TensorMethods, LiesOverMemoryOfSomebodyElse) {
+  std::vector<float> values{1, 2, 3, 4, 5, 6};
+  int released = 0;
+  {
+    const Tensor x = Tensor::from_blob(values.data(), {{2, 3}, kFloat32, {}}, [&] { ++released; });
+    const Tensor row = x[1];
+    values[3] = 40;
+    EXPECT_EQ(row.to_vector<float>(), (std::vector<float>{40, 5, 6}));
+    x.fill_(7);
+    EXPECT_EQ(values[0], 7);
+    EXPECT_EQ(released, 0);
+  }
+  EXPECT_EQ(released, 1);
+  EXPECT_EQ(best_device().is_cpu(), !is_available(Device::cuda()));
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ class FakeJudge {
 };
 
 nn::Conv2d conv(int64_t in, int64_t out, bool bias = false) {
-  return {in, out, {.kernel = 3, .padding = 1, .bias = bias}};
+  return {in, out, 3, {.padding = 1, .bias = bias}};
 }
 
 /// A block whose shortcut is a convolution with a norm of its own.

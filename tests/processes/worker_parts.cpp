@@ -144,7 +144,7 @@ void shared_kernels(const Communicator& ranks) {
   const auto loss = [&](std::span<const Tensor> in) {
     return std::vector<Tensor>{nn::MSELoss{}(call(identity_op(), {model(in[0])}).front(), in[1])};
   };
-  nn::TrainJob job(model, loss, sgd, {.communicator = &ranks});
+  nn::TrainJob job(model, sgd, loss, {.communicator = &ranks});
   const Tensor x = Tensor::full({400, 4}, 1.0), y = Tensor::zeros({400, 400});
   job.step(x, y, 0.1);
   expect(last_kernel == "first", last_kernel + " runs on rank " + std::to_string(ranks.rank()));

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <optional>
 #include <set>
 #include <utility>
@@ -31,14 +32,16 @@ std::array<int64_t, 4> strides_of(const std::array<int64_t, 4>& extents, Layout 
   return {h * w * c, 1, w * c, c};
 }
 
+/// Not yet finalized. A virtual one is what an operation gives to the next, and lies nowhere.
 CudnnDescriptor make_tensor(int64_t id, const std::array<int64_t, 4>& extents, const ConvProblem& problem,
-                            DType dtype) {
+                            DType dtype, bool is_virtual = false) {
   CudnnDescriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id);
   tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, data_type_of(dtype));
   tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, static_cast<int64_t>(kConvAlignment));
   tensor.set(CUDNN_ATTR_TENSOR_DIMENSIONS, extents);
   tensor.set(CUDNN_ATTR_TENSOR_STRIDES, strides_of(extents, problem.layout));
+  if (is_virtual) tensor.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
   return tensor;
 }
 
@@ -91,30 +94,112 @@ OperationNames names_of(ConvPass pass) {
   throw_error<InternalError>("[cudnn] no such pass: {}", static_cast<int>(pass));
 }
 
-/// The tensors of kConvTensorIds, not yet finalized.
-std::vector<CudnnDescriptor> make_tensors(const ConvProblem& problem) {
-  std::vector<CudnnDescriptor> tensors;
-  for (const auto& [id, extents] : {std::pair(kConvTensorIds[0], problem.x),
-                                    {kConvTensorIds[1], problem.weight},
-                                    {kConvTensorIds[2], problem.y}}) {
-    tensors.push_back(make_tensor(id, extents, problem, problem.dtype));
-  }
-  for (size_t i = tensors.size(); i < conv_tensor_count(problem); ++i)
-    tensors.push_back(make_tensor(kConvTensorIds[i], {1, problem.y[1], 1, 1}, problem, DType::kFloat32));
-  return tensors;
-}
+/// Operations on tensors, in the order in which they compute. What cuDNN refuses throws a DeviceError.
+class GraphBuilder {
+ public:
+  using Part = cudnnBackendDescriptor_t;
 
-/// The sums of y, which are computed while it is written.
-CudnnDescriptor make_statistics(const CudnnDescriptor& y, const CudnnDescriptor& sums,
-                                const CudnnDescriptor& squares) {
-  const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
-  CudnnDescriptor statistics(CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
-  statistics.set(CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode);
-  statistics.set(CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_DATA_FLOAT);
-  statistics.set(CUDNN_ATTR_OPERATION_GENSTATS_XDESC, y);
-  statistics.set(CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sums);
-  statistics.set(CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, squares);
-  return statistics;
+  explicit GraphBuilder(const ConvProblem& problem) : problem_(problem) {}
+
+  Part tensor(int64_t id, const std::array<int64_t, 4>& extents, DType dtype) {
+    return keep(make_tensor(id, extents, problem_, dtype));
+  }
+  Part per_channel(int64_t id, DType dtype) { return tensor(id, {1, problem_.y[1], 1, 1}, dtype); }
+  /// y before it is ready, in float32.
+  Part unready() { return keep(make_tensor(++unready_, problem_.y, problem_, DType::kFloat32, true)); }
+
+  void convolve(Part x, Part weight, Part y) {
+    const OperationNames names = names_of(problem_.pass);
+    const Part convolution = keep(make_convolution(problem_));
+    CudnnDescriptor operation(names.type);
+    set(operation, {{names.x, x}, {names.weight, weight}, {names.y, y}, {names.convolution, convolution}});
+    operation.set(names.alpha, 1.0f);
+    operation.set(names.beta, 0.0f);
+    operations_.push_back(keep(std::move(operation)));
+  }
+
+  /// The sums of y, which are computed while it is written.
+  void sum(Part y, Part sums, Part squares) {
+    const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
+    CudnnDescriptor statistics(CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
+    statistics.set(CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode);
+    statistics.set(CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_DATA_FLOAT);
+    set(statistics, {{CUDNN_ATTR_OPERATION_GENSTATS_XDESC, y},
+                     {CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sums},
+                     {CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, squares}});
+    operations_.push_back(keep(std::move(statistics)));
+  }
+
+  /// to = mode(from), or mode(from, other), element by element.
+  Part map(cudnnPointwiseMode_t mode, Part from, Part to, Part other = nullptr) {
+    CudnnDescriptor function(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    function.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+    function.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT);
+    CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    set(operation, {{CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, keep(std::move(function))},
+                    {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, from},
+                    {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to}});
+    if (other != nullptr) set(operation, {{CUDNN_ATTR_OPERATION_POINTWISE_BDESC, other}});
+    operations_.push_back(keep(std::move(operation)));
+    return to;
+  }
+
+  std::shared_ptr<const ConvGraph> finish(cudnnHandle_t handle) {
+    auto made = std::make_shared<ConvGraph>();
+    made->graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, std::ssize(operations_),
+                    operations_.data());
+    made->graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle);
+    made->graph.finalize();
+    made->parts = std::move(parts_);
+    return made;
+  }
+
+ private:
+  /// A part must be finalized before it is referred to.
+  Part keep(CudnnDescriptor part) {
+    part.finalize();
+    return parts_.emplace_back(std::move(part)).get();
+  }
+
+  static void set(CudnnDescriptor& descriptor,
+                  std::initializer_list<std::pair<cudnnBackendAttributeName_t, Part>> attributes) {
+    for (const auto& [name, part] : attributes) descriptor.set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &part);
+  }
+
+  const ConvProblem& problem_;
+  std::vector<CudnnDescriptor> parts_;
+  std::vector<Part> operations_;
+  int64_t unready_ = 0;  // names of those tensors; the others' are letters
+};
+
+/// The convolution and what follows it. The addend comes before the bias: so cuDNN's ready-made kernels for a
+/// convolution with bias and activation have it.
+void add_with_epilogue(GraphBuilder& builder, const ConvProblem& problem, GraphBuilder::Part x,
+                       GraphBuilder::Part weight, GraphBuilder::Part y) {
+  const ConvEpilogue& epilogue = problem.epilogue;
+  int left = int{epilogue.addend} + int{epilogue.bias} + int{epilogue.activation != ConvActivation::kNone};
+  const auto next = [&] { return --left == 0 ? y : builder.unready(); };
+  GraphBuilder::Part value = builder.unready();
+  builder.convolve(x, weight, value);
+  if (epilogue.addend) {
+    const auto addend = builder.tensor('a', problem.y, problem.dtype);
+    value = builder.map(CUDNN_POINTWISE_ADD, value, next(), addend);
+  }
+  if (epilogue.bias) {
+    const auto bias = builder.per_channel('b', problem.dtype);
+    value = builder.map(CUDNN_POINTWISE_ADD, value, next(), bias);
+  }
+  if (epilogue.activation == ConvActivation::kRelu) {
+    builder.map(CUDNN_POINTWISE_RELU_FWD, value, y);
+  } else if (epilogue.activation == ConvActivation::kPRelu) {
+    // relu(v) - slope * relu(-v), which has no difference of infinities
+    const auto slope = builder.per_channel('p', epilogue.slope_dtype);
+    const auto above = builder.map(CUDNN_POINTWISE_RELU_FWD, value, builder.unready());
+    const auto opposite = builder.map(CUDNN_POINTWISE_NEG, value, builder.unready());
+    const auto below = builder.map(CUDNN_POINTWISE_RELU_FWD, opposite, builder.unready());
+    const auto scaled = builder.map(CUDNN_POINTWISE_MUL, below, builder.unready(), slope);
+    builder.map(CUDNN_POINTWISE_SUB, above, y, scaled);
+  }
 }
 
 // ---- what a heuristic proposes
@@ -228,40 +313,40 @@ std::vector<ConvConfig> ask(const ConvGraph& graph, cudnnBackendHeurMode_t mode,
 
 }  // namespace
 
+std::vector<ConvTensor> conv_tensors(const ConvProblem& problem) {
+  using Problem = const ConvProblem&;
+  using Arrays = const ConvArrays&;
+  std::vector<ConvTensor> tensors = {{'x', [](Problem, Arrays arrays) { return arrays.x; }},
+                                     {'w', [](Problem, Arrays arrays) { return arrays.weight; }},
+                                     {'y', [](Problem, Arrays arrays) { return arrays.y; }}};
+  const auto add = [&](bool is_there, int64_t id, auto array) {
+    if (is_there) tensors.push_back({id, array});
+  };
+  add(problem.sums, 's', [](Problem, Arrays arrays) -> void* { return arrays.sums; });
+  add(problem.sums, 'q', [](Problem p, Arrays arrays) -> void* { return arrays.sums + p.y[1]; });
+  add(problem.epilogue.addend, 'a', [](Problem, Arrays arrays) { return const_cast<void*>(arrays.addend); });
+  add(problem.epilogue.bias, 'b', [](Problem, Arrays arrays) { return const_cast<void*>(arrays.bias); });
+  add(problem.epilogue.activation == ConvActivation::kPRelu, 'p',
+      [](Problem, Arrays arrays) { return const_cast<void*>(arrays.slope); });
+  return tensors;
+}
+
 std::shared_ptr<const ConvGraph> make_conv_graph(cudnnHandle_t handle, const ConvProblem& problem) try {
-  auto made = std::make_shared<ConvGraph>();
-  // Tensors come first in `parts`, in the order of kConvTensorIds; a part must be finalized before it is
-  // referred to.
-  made->parts = make_tensors(problem);
-  made->parts.push_back(make_convolution(problem));
-  for (CudnnDescriptor& part : made->parts) {
-    if (!part.try_finalize()) return nullptr;
+  GraphBuilder builder(problem);
+  const auto x = builder.tensor('x', problem.x, problem.dtype);
+  const auto weight = builder.tensor('w', problem.weight, problem.dtype);
+  const auto y = builder.tensor('y', problem.y, problem.dtype);
+  if (problem.epilogue.is_there()) {
+    add_with_epilogue(builder, problem, x, weight, y);
+  } else {
+    builder.convolve(x, weight, y);
   }
-
-  const OperationNames names = names_of(problem.pass);
-  CudnnDescriptor operation(names.type);
-  operation.set(names.x, made->parts[0]);
-  operation.set(names.weight, made->parts[1]);
-  operation.set(names.y, made->parts[2]);
-  operation.set(names.convolution, made->parts.back());
-  operation.set(names.alpha, 1.0f);
-  operation.set(names.beta, 0.0f);
-  if (!operation.try_finalize()) return nullptr;
-  std::vector<cudnnBackendDescriptor_t> operations{operation.get()};
-  made->parts.push_back(std::move(operation));
   if (problem.sums) {
-    CudnnDescriptor statistics = make_statistics(made->parts[2], made->parts[3], made->parts[4]);
-    if (!statistics.try_finalize()) return nullptr;
-    operations.push_back(statistics.get());
-    made->parts.push_back(std::move(statistics));
+    const auto sums = builder.per_channel('s', DType::kFloat32);
+    builder.sum(y, sums, builder.per_channel('q', DType::kFloat32));
   }
-
-  made->graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, std::ssize(operations),
-                  operations.data());
-  made->graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle);
-  if (!made->graph.try_finalize()) return nullptr;
-  return made;
-} catch (const DeviceError& error) {  // some problems are refused as early as when an attribute is set
+  return builder.finish(handle);
+} catch (const DeviceError& error) {  // cuDNN says in many ways that it lacks something
   if (device_lost(problem.device)) throw;
   log::debug("{}", error.what());
   return nullptr;

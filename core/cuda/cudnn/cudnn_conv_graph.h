@@ -18,13 +18,14 @@ struct ConvRules {
   bool operator==(const ConvRules&) const = default;
 };
 
-/// Names of the tensors in an operation graph; the last two are those of a problem with sums.
-inline constexpr int64_t kConvTensorIds[] = {'x', 'w', 'y', 's', 'q'};
+/// A tensor of an operation graph that lies in memory: its name there, and which of the arrays it is.
+struct ConvTensor {
+  int64_t id;
+  void* (*array)(const ConvProblem& problem, const ConvArrays& arrays);
+};
 
-/// How many of them a problem has.
-constexpr size_t conv_tensor_count(const ConvProblem& problem) {
-  return problem.sums ? 5 : 3;
-}
+/// Those of a problem: x, the filters and y come first.
+std::vector<ConvTensor> conv_tensors(const ConvProblem& problem);
 
 /// The graph of one convolution, with the descriptors that it refers to.
 struct ConvGraph {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <list>
 #include <map>
@@ -26,8 +27,8 @@ namespace sinter::cuda {
 namespace {
 
 constexpr size_t kMostMeasured = 16;  // for each approach
-constexpr size_t kMostMeasuredOfSums =
-    4;                             // those engines are few and alike, and each is compiled when it is built
+// Engines with sums, or an epilogue, are few and alike, and most are compiled when they are built.
+constexpr size_t kMostMeasuredOfSums = 4, kMostMeasuredOfEpilogues = 8;
 constexpr double kHopeless = 1.5;  // times the best time: one run is enough to tell
 
 // ---- a plan
@@ -49,11 +50,15 @@ class CudnnConvPlan final : public ConvPlan {
   const std::string& name() const override { return config_.name; }
 
   void run(const Stream& stream, const ConvArrays& arrays, void* workspace) const override {
-    void* const data[] = {arrays.x, arrays.weight, arrays.y, arrays.sums, arrays.sums + channels_};
+    std::array<int64_t, kMostTensors> ids;
+    std::array<void*, kMostTensors> data;
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      ids[i] = tensors_[i].id;
+      data[i] = tensors_[i].array(problem_, arrays);
+    }
     CudnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, std::span(kConvTensorIds).first(tensor_count_));
-    pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, static_cast<int64_t>(tensor_count_),
-             data);
+    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, std::span(ids).first(tensors_.size()));
+    pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, std::ssize(tensors_), data.data());
     pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
     pack.finalize();
     const cudnnHandle_t handle = cudnn_handle(stream);
@@ -64,8 +69,8 @@ class CudnnConvPlan final : public ConvPlan {
  private:
   CudnnConvPlan(const ConvProblem& problem, std::shared_ptr<const ConvGraph> graph, ConvConfig config,
                 CudnnDescriptor plan)
-      : tensor_count_(conv_tensor_count(problem)),
-        channels_(problem.sums ? problem.y[1] : 0),
+      : problem_(problem),
+        tensors_(conv_tensors(problem)),
         graph_(std::move(graph)),
         config_(std::move(config)),
         plan_(std::move(plan)) {
@@ -75,8 +80,10 @@ class CudnnConvPlan final : public ConvPlan {
     workspace_bytes_ = static_cast<size_t>(bytes);
   }
 
-  size_t tensor_count_;
-  int64_t channels_;                        // between the sums and those of the squares
+  static constexpr size_t kMostTensors = 8;
+
+  ConvProblem problem_;
+  std::vector<ConvTensor> tensors_;
   std::shared_ptr<const ConvGraph> graph_;  // the configuration refers to it
   ConvConfig config_;
   CudnnDescriptor plan_;
@@ -138,16 +145,26 @@ class ConvCandidates final : public PlanCandidates {
   std::string name(size_t i) const override { return candidates_[i].name; }
   /// How many to time.
   size_t most_measured() const {
-    return (problem_.sums ? kMostMeasuredOfSums : kMostMeasured) * approaches_.size();
+    const size_t each = problem_.sums                  ? kMostMeasuredOfSums
+                        : problem_.epilogue.is_there() ? kMostMeasuredOfEpilogues
+                                                       : kMostMeasured;
+    return each * approaches_.size();
   }
 
   bool prepare_timing() override {
     try {
       timer_ = make_work_timer(Device::cuda(problem_.device));
-      x_ = timer_->scratch(bytes_of(problem_.x, problem_.dtype));
-      weight_ = timer_->scratch(bytes_of(problem_.weight, problem_.dtype));
-      y_ = timer_->scratch(bytes_of(problem_.y, problem_.dtype));
-      if (problem_.sums) sums_ = timer_->scratch(2 * sizeof(float) * static_cast<size_t>(problem_.y[1]));
+      const size_t channels = static_cast<size_t>(problem_.y[1]),
+                   y_bytes = bytes_of(problem_.y, problem_.dtype);
+      arrays_ = {};
+      arrays_.x = timer_->scratch(bytes_of(problem_.x, problem_.dtype));
+      arrays_.weight = timer_->scratch(bytes_of(problem_.weight, problem_.dtype));
+      arrays_.y = timer_->scratch(y_bytes);
+      if (problem_.sums) arrays_.sums = static_cast<float*>(timer_->scratch(2 * sizeof(float) * channels));
+      if (problem_.epilogue.bias) arrays_.bias = timer_->scratch(channels * size_of(problem_.dtype));
+      if (problem_.epilogue.addend) arrays_.addend = timer_->scratch(y_bytes);
+      if (problem_.epilogue.activation == ConvActivation::kPRelu)
+        arrays_.slope = timer_->scratch(channels * sizeof(float));
       return true;
     } catch (const OutOfMemory& error) {
       return go_without_timing(error);
@@ -172,8 +189,7 @@ class ConvCandidates final : public PlanCandidates {
     const ConvPlan& plan = *candidates_[i].plan;
     try {
       grow_workspace(plan.workspace_bytes());
-      const ConvArrays arrays{x_, weight_, y_, static_cast<float*>(sums_)};
-      const auto run = [&] { plan.run(timer_->stream(), arrays, workspace_); };
+      const auto run = [&] { plan.run(timer_->stream(), arrays_, workspace_); };
       const double time = timer_->measure(run, kHopeless * best_time_);
       best_time_ = std::min(best_time_, time);
       log::debug("[cudnn] {}: {:.1f} us, {} bytes, {}", to_string(problem_), time, plan.workspace_bytes(),
@@ -225,7 +241,8 @@ class ConvCandidates final : public PlanCandidates {
   std::vector<Candidate> candidates_;
   std::unique_ptr<WorkTimer> timer_;
   double best_time_ = std::numeric_limits<double>::infinity();
-  void *x_ = nullptr, *weight_ = nullptr, *y_ = nullptr, *sums_ = nullptr, *workspace_ = nullptr;
+  ConvArrays arrays_;
+  void* workspace_ = nullptr;
   size_t workspace_bytes_ = 0;
 };
 
@@ -250,6 +267,7 @@ struct PlanKeyHash {
       for (const int64_t extent : *extents) mix(extent);
     }
     for (const auto* pair : {&p.stride, &p.padding, &p.dilation}) mix((*pair)[0]), mix((*pair)[1]);
+    mix(p.epilogue.bias), mix(p.epilogue.addend), mix(p.epilogue.activation), mix(p.epilogue.slope_dtype);
     mix(p.sums), mix(key.rules.allow_tf32), mix(key.rules.deterministic), mix(key.autotune);
     return static_cast<size_t>(hash ^ (hash >> 32));
   }
@@ -328,7 +346,9 @@ class ConvPlans {
     const PlanChoice choice =
         choose_plan(cache_of(device), text, candidates, timing, candidates.most_measured());
     if (choice.plan) return {candidates.take(*choice.plan), choice.settled};
-    if (!key.problem.sums && warned_.insert(text).second) {  // sums are a matter of luck
+    const bool is_plain =
+        !key.problem.sums && !key.problem.epilogue.is_there();  // the rest is a matter of luck
+    if (is_plain && warned_.insert(text).second) {
       log::warning("[cudnn] no plan for {}: Sinter's own kernel runs, which is slower", text);
     }
     return {nullptr, choice.settled};
@@ -367,6 +387,15 @@ const char* name_of(ConvPass pass) {
   return "?";
 }
 
+std::string text_of(const ConvEpilogue& epilogue) {
+  std::string text;
+  if (epilogue.addend) text += " + addend";
+  if (epilogue.bias) text += " + bias";
+  if (epilogue.activation == ConvActivation::kRelu) text += " relu";
+  if (epilogue.activation == ConvActivation::kPRelu) text += fmt::format(" prelu {}", epilogue.slope_dtype);
+  return text;
+}
+
 }  // namespace
 
 std::string to_string(const ConvProblem& problem) {
@@ -375,10 +404,10 @@ std::string to_string(const ConvProblem& problem) {
     for (const int64_t value : values) text += fmt::format("{}{}", text.empty() ? "" : ",", value);
     return text;
   };
-  return fmt::format("{} {} {} x({}) w({}) y({}) s{} p{} d{}{}", name_of(problem.pass), problem.dtype,
+  return fmt::format("{} {} {} x({}) w({}) y({}) s{} p{} d{}{}{}", name_of(problem.pass), problem.dtype,
                      to_string(problem.layout), list(problem.x), list(problem.weight), list(problem.y),
                      list(problem.stride), list(problem.padding), list(problem.dilation),
-                     problem.sums ? " with sums" : "");
+                     problem.sums ? " with sums" : "", text_of(problem.epilogue));
 }
 
 std::shared_ptr<const ConvPlan> find_conv_plan(const ConvProblem& problem) {

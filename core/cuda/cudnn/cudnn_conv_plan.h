@@ -23,6 +23,19 @@ inline constexpr size_t kConvAlignment = 16;
 /// The most scratch that a plan may ask for unless a problem says otherwise.
 inline constexpr size_t kConvWorkspaceLimit = size_t{1} << 30;
 
+enum class ConvActivation : uint8_t { kNone, kRelu, kPRelu };
+
+/// What a forward convolution does to its result before it is rounded and written:
+///   y = activation(conv(x, weight) + addend + bias).
+struct ConvEpilogue {
+  bool bias = false, addend = false;
+  ConvActivation activation = ConvActivation::kNone;
+  DType slope_dtype = DType::kFloat32;  ///< of PReLU's slopes; else it stays so
+
+  bool is_there() const { return *this != ConvEpilogue(); }
+  bool operator==(const ConvEpilogue&) const = default;
+};
+
 /// A convolution, up to the values. Extents do not depend on the layout; groups follow from the channels.
 struct ConvProblem {
   int device = 0;
@@ -34,6 +47,7 @@ struct ConvProblem {
   std::array<int64_t, 4> y{};       ///< images, output channels, height, width
   std::array<int64_t, 2> stride{1, 1}, padding{0, 0}, dilation{1, 1};
   bool sums = false;  ///< kForward only: the sums of y's elements, and of their squares, are computed with y
+  ConvEpilogue epilogue = {};  ///< kForward without sums only
   size_t workspace_limit = kConvWorkspaceLimit;
 
   bool operator==(const ConvProblem&) const = default;
@@ -47,6 +61,8 @@ std::string to_string(const ConvProblem& problem);
 struct ConvArrays {
   void *x = nullptr, *weight = nullptr, *y = nullptr;
   float* sums = nullptr;  ///< (2, output channels), of a problem with sums: of elements, and of their squares
+  /// Of a problem with an epilogue: (output channels), as y, and (output channels).
+  const void *bias = nullptr, *addend = nullptr, *slope = nullptr;
 };
 
 /// An algorithm that is ready to run. Safe to use from several threads.

@@ -43,7 +43,10 @@ void StagedConvPlan::run(const Stream& stream, const ConvArrays& arrays, void* w
   std::byte* const rest = staged_weight + room_of(weight_, dtype_);
   if (pass_ != ConvPass::kGradInput) fold_pixels(stream, x_, dtype_, arrays.x, staged_x);
   if (pass_ != ConvPass::kGradWeight) fold_pixels(stream, weight_, dtype_, arrays.weight, staged_weight);
-  plan_->run(stream, {staged_x, staged_weight, arrays.y, arrays.sums}, rest);
+  ConvArrays staged = arrays;
+  staged.x = staged_x;
+  staged.weight = staged_weight;
+  plan_->run(stream, staged, rest);
   if (pass_ == ConvPass::kGradInput) unfold_pixels(stream, x_, dtype_, staged_x, arrays.x);
   if (pass_ == ConvPass::kGradWeight) unfold_pixels(stream, weight_, dtype_, staged_weight, arrays.weight);
 }

@@ -3,8 +3,8 @@
 // The communicator is made non-blocking: calls of NCCL return at once and are polled, so that a rank that is
 // lost can never hold this thread. Whoever waits on the device is freed by ncclCommAbort, which the watches
 // over the ranks and the device call. Behind every call, and behind captured steps, stands an event that
-// tells the latter how far the device is. Sums of buckets run on a stream of their own, between two events;
-// under a capture of the step's stream the same events make them a branch of the graph.
+// tells the latter how far the device is. Sums of buckets run on a stream of their own, between two events.
+// Jobs capture what stands between these calls, not the calls: NCCL would make branches of the graph.
 #include <atomic>
 #include <chrono>
 #include <cstdlib>

@@ -1,28 +1,8 @@
 #include <sinter/nn/layers/norm/group_norm.h>
 #include <sinter/nn/module/layer_support_internal.h>
-#include <sinter/ops/cast/cast.h>
-#include <sinter/ops/operators.h>
-#include <sinter/ops/reduce/reduce.h>
+#include <sinter/ops/norm/group_norm.h>
 
 namespace sinter::nn {
-namespace {
-
-/// x with mean 0 and variance 1 over `axes`, by two passes: the mean is taken away before anything is
-/// squared.
-Tensor standardize(const Tensor& x, const std::vector<int64_t>& axes, double epsilon) {
-  const Tensor centered = x - ops::mean(x, axes, {.keep_dims = true});
-  const Tensor variance = ops::mean(ops::square(centered), axes, {.keep_dims = true});
-  return centered * ops::rsqrt(variance + epsilon);
-}
-
-/// The parameters in the dtype and shape in which they meet the input.
-Tensor scaled(const Tensor& x, const Parameter& weight, const Parameter& bias, const Shape& shape) {
-  if (!weight.defined()) return x;
-  return x * reshaped(ops::cast(weight, x.dtype()), shape) + reshaped(ops::cast(bias, x.dtype()), shape);
-}
-
-}  // namespace
-
 LayerNorm::LayerNorm(const Shape& shape, const LayerNormOptions& options) : shape_(shape), options_(options) {
   SINTER_CHECK(shape.rank() > 0 && shape.numel() > 0,
                "[layer_norm] expected a shape with at least one feature but got {}", shape);
@@ -35,15 +15,7 @@ LayerNorm::LayerNorm(const Shape& shape, const LayerNormOptions& options) : shap
 }
 
 Tensor LayerNorm::forward(const Tensor& x) const {
-  const int outer = x.rank() - shape_.rank();
-  bool fits = outer >= 0;
-  for (int axis = 0; fits && axis < shape_.rank(); ++axis) fits = x.shape()[outer + axis] == shape_[axis];
-  SINTER_CHECK(fits, "[layer_norm] expected an input whose last axes are {} but got shape {}", shape_,
-               x.shape());
-  std::vector<int64_t> axes;
-  for (int axis = outer; axis < x.rank(); ++axis) axes.push_back(axis);
-  const Tensor y = standardize(ops::cast(x, accumulate_dtype(x.dtype())), axes, options_.epsilon);
-  return ops::cast(scaled(y, weight, bias, shape_), x.dtype());
+  return ops::layer_norm(x, shape_, weight, bias, {.epsilon = options_.epsilon});
 }
 
 GroupNorm::GroupNorm(int64_t groups, int64_t channels, const GroupNormOptions& options)
@@ -66,14 +38,28 @@ Tensor GroupNorm::forward(const Tensor& x) const {
   SINTER_CHECK((x.rank() == 2 || x.rank() == 4) && x.shape()[is_last ? x.rank() - 1 : 1] == channels_,
                "[group_norm] expected (N, C) or images of {} channels in {} but got shape {}", channels_,
                to_string(options_.layout), x.shape());
-  const int64_t batch = x.shape()[0], share = channels_ / groups_;
-  const int64_t pixels = x.rank() == 2 ? 1 : is_last ? x.shape().count(1, 3) : x.shape().count(2, 4);
-  const Tensor wide = ops::cast(x, accumulate_dtype(x.dtype()));
-  const Tensor y =
-      is_last ? standardize(reshaped(wide, {batch, pixels, groups_, share}), {1, 3}, options_.epsilon)
-              : standardize(reshaped(wide, {batch, groups_, share * pixels}), {2}, options_.epsilon);
-  const Shape per_channel = is_last ? Shape{channels_} : Shape{channels_, 1, 1};
-  return ops::cast(scaled(reshaped(y, x.shape()), weight, bias, per_channel), x.dtype());
+  return ops::group_norm(x, groups_, weight, bias, {.epsilon = options_.epsilon, .layout = options_.layout});
+}
+
+InstanceNorm2d::InstanceNorm2d(int64_t channels, const InstanceNormOptions& options)
+    : channels_(channels), options_(options) {
+  SINTER_CHECK(channels > 0, "[instance_norm] expected at least one channel but got {}", channels);
+  SINTER_CHECK(options.epsilon >= 0, "[instance_norm] expected epsilon >= 0 but got {}", options.epsilon);
+  if (options.affine) {
+    weight = parameter("weight", Tensor::full({channels}, 1.0), {.keep_float32 = true});
+    bias = parameter("bias", Tensor::zeros({channels}), {.keep_float32 = true});
+  }
+  works_in(options.layout);
+  describe(fmt::format("{}", channels));
+}
+
+Tensor InstanceNorm2d::forward(const Tensor& x) const {
+  check_batch("instance_norm", x);
+  check_channels("instance_norm", x, channels_, options_.layout);
+  SINTER_CHECK(x.rank() == 4 && x.size(options_.layout == Layout::kNHWC ? 3 : 1) == channels_,
+               "[instance_norm] expected images of {} channels in {} but got shape {}", channels_,
+               to_string(options_.layout), x.shape());
+  return ops::instance_norm(x, weight, bias, {.epsilon = options_.epsilon, .layout = options_.layout});
 }
 
 }  // namespace sinter::nn

@@ -1,4 +1,5 @@
-// Normalisation of each sample by itself: over its features, or over groups of its channels.
+// Normalisation of each sample by itself: over its features, over groups of its channels, or over
+// each channel's image.
 #pragma once
 
 #include <sinter/nn/module/default_layout.h>
@@ -56,6 +57,29 @@ class GroupNorm : public Module {
  private:
   int64_t groups_, channels_;
   GroupNormOptions options_;
+};
+
+struct InstanceNormOptions {
+  double epsilon = 1e-5;  ///< >= 0, added to the variance
+  bool affine = false;    ///< scale and shift each channel
+  Layout layout = default_layout();
+};
+
+/// As GroupNorm with a group for every channel, of images alone; as torch's, without running statistics.
+/// Members: `weight` (C), `bias` (C), float32. Source: as ops::instance_norm.
+class InstanceNorm2d : public Module {
+ public:
+  /// Throws InvalidArgument unless there is a channel, or for a negative epsilon.
+  explicit InstanceNorm2d(int64_t channels, const InstanceNormOptions& options = {});
+
+  Tensor forward(const Tensor& x) const override;
+
+  Parameter weight;  ///< undefined unless affine
+  Parameter bias;    ///< undefined unless affine
+
+ private:
+  int64_t channels_;
+  InstanceNormOptions options_;
 };
 
 }  // namespace sinter::nn

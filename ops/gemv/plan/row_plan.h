@@ -24,34 +24,40 @@ inline int64_t divide_up(int64_t count, int64_t size) {
 /// Sums along rows: `lanes` neighbouring threads of a warp share a row, each takes every lanes-th pack. Short
 /// rows are taken at once, `unroll` packs to a lane; along longer ones a whole warp walks, `unroll` packs in
 /// flight. Where such rows are few they are cut into parts, each with a warp of its own, whose sums a second
-/// kernel adds.
+/// kernel adds. Of several vectors the lanes may take `group_rows` neighbouring rows together.
 struct RowSumPlan {
   static constexpr int kThreads = 256;     ///< of a block
   static constexpr int kWideAtOnce = 2;    ///< packs of a lane in short rows: of 16 bytes
   static constexpr int kNarrowAtOnce = 5;  ///< the same for narrower packs
   static constexpr int kWalking = 4;
+  static constexpr int kVectorsAtOnce = 2;  ///< packs of a lane in flight with several vectors, and
+  static constexpr int kGroupRows = 4;      ///< the rows of a group, if it has several
 
-  int pack = 1;            ///< elements of an access; divides the columns
-  int lanes = 1;           ///< a power of two, at most 32
-  int unroll = 1;          ///< packs of a lane in flight
+  int pack = 1;    ///< elements of an access; divides the columns
+  int lanes = 1;   ///< a power of two, at most 32
+  int unroll = 1;  ///< packs of a lane in flight
+  int group_rows = 1;
   bool at_once = false;    ///< lanes * unroll packs are enough for a row
   int64_t packs = 0;       ///< of a row
   int64_t part_packs = 0;  ///< of a part, the last of which may have fewer
   int64_t parts = 1;
 
-  int rows_per_block() const { return kThreads / lanes; }
+  int rows_per_block() const { return kThreads / lanes * group_rows; }
 };
 
-/// `rows` of all matrices of a batch together, `columns` of one; `wide`: packs have 16 bytes.
-inline RowSumPlan plan_row_sums(int64_t processors, int64_t rows, int64_t columns, int pack, bool wide) {
+/// `rows` of all matrices of a batch together, `columns` of one; `wide`: packs have 16 bytes; at least
+/// `least_lanes`, a power of two.
+inline RowSumPlan plan_row_sums(int64_t processors, int64_t rows, int64_t columns, int pack, bool wide,
+                                int group_rows = 1, int least_lanes = 1) {
   constexpr int64_t kLeastPart = 8;  // packs of a lane below which cutting a row does not pay
-  RowSumPlan plan{.pack = pack, .packs = columns / pack};
+  RowSumPlan plan{.pack = pack, .group_rows = group_rows, .packs = columns / pack};
   const int64_t packs = std::max<int64_t>(plan.packs, 1);
   plan.unroll = wide ? RowSumPlan::kWideAtOnce : RowSumPlan::kNarrowAtOnce;
   plan.at_once = packs <= int64_t{32} * plan.unroll;
   if (!plan.at_once) plan.unroll = RowSumPlan::kWalking;
   plan.lanes = static_cast<int>(
       std::bit_ceil(std::min<uint64_t>(static_cast<uint64_t>(detail::divide_up(packs, plan.unroll)), 32)));
+  plan.lanes = std::max(plan.lanes, least_lanes);
   plan.part_packs = packs;
   if (plan.at_once) return plan;
   const int64_t blocks = std::max<int64_t>(detail::divide_up(rows, plan.rows_per_block()), 1);

@@ -41,10 +41,10 @@ Results transposed_convolutions(Tensors in, CaseWeights& weights) {
 
 Results max_pools(Tensors in, CaseWeights&) {
   const Tensor& x = in[0];  // (N, 3, 9, 8)
-  return {ops::max_pool2d(x, {}),
+  return {ops::max_pool2d(x, 2),
           ops::max_pool2d(x, {3, 3}, {.stride = {2, 2}, .padding = {1, 1}}),
           ops::max_pool2d(x, {3, 2}, {.stride = {2, 3}, .ceil_mode = true}),
-          ops::max_pool2d(x, {3, 3}, {.stride = {2, 2}, .padding = {0, 1}, .padding_after = {1, 0}}),
+          ops::max_pool2d(x, {3, 3}, {.stride = {2, 2}, .padding = {0, 1, 1, 0}}),
           ops::max_pool2d(x, {2, 3}, {.stride = {1, 2}, .padding = {1, 2}, .dilation = {3, 2}}),
           ops::max_pool2d(x, {4, 3}, {.stride = {3, 3}, .padding = {1, 1}, .ceil_mode = true})};
 }
@@ -66,8 +66,7 @@ Results average_pools(Tensors in, CaseWeights&) {
                                            .divisor = divisor}));
         results.push_back(ops::avg_pool2d(x, {4, 4},
                                           {.stride = {3, 3},
-                                           .padding = {2, 0},
-                                           .padding_after = {0, 1},
+                                           .padding = {2, 0, 0, 1},
                                            .ceil_mode = ceil,
                                            .count_include_pad = count,
                                            .divisor = divisor}));
@@ -79,17 +78,24 @@ Results average_pools(Tensors in, CaseWeights&) {
 
 Results adaptive_pools(Tensors in, CaseWeights&) {
   const Tensor& x = in[0];  // (N, 3, 12, 8)
-  return {ops::global_avg_pool2d(x),           ops::adaptive_avg_pool2d(x, {1, 1}),
-          ops::adaptive_avg_pool2d(x, {4, 2}), ops::adaptive_avg_pool2d(x, {12, 8}),
-          ops::adaptive_avg_pool2d(x, {5, 3}), ops::adaptive_avg_pool2d(x, {12, 3}),
-          ops::adaptive_avg_pool2d(x, {7, 8}), ops::adaptive_avg_pool2d(x, {15, 11})};
+  return {ops::global_avg_pool2d(x),
+          ops::adaptive_avg_pool2d(x, {1, 1}),
+          ops::adaptive_avg_pool2d(x, {4, 2}),
+          ops::adaptive_avg_pool2d(x, {12, 8}),
+          ops::adaptive_avg_pool2d(x, {5, 3}),
+          ops::adaptive_avg_pool2d(x, {12, 3}),
+          ops::adaptive_avg_pool2d(x, {7, 8}),
+          ops::adaptive_avg_pool2d(x, {15, 11}),
+          ops::adaptive_max_pool2d(x, {4, 2}),
+          ops::adaptive_max_pool2d(x, {5, 3}),
+          ops::adaptive_max_pool2d(x, {12, 3}),
+          ops::adaptive_max_pool2d(x, {15, 11})};
 }
 
 Results upsampled(Tensors in, CaseWeights&) {
   const Tensor& x = in[0];  // (N, 3, 7, 5)
   std::vector<Tensor> results;
-  for (const std::array<int64_t, 2> size :
-       {std::array<int64_t, 2>{14, 10}, {21, 5}, {7, 5}, {13, 11}, {3, 2}, {1, 1}, {8, 15}, {49, 4}}) {
+  for (const Size2d size : {Size2d{14, 10}, {21, 5}, {7, 5}, {13, 11}, {3, 2}, {1, 1}, {8, 15}, {49, 4}}) {
     results.push_back(ops::upsample(x, {.size = size}));
     results.push_back(ops::upsample(x, {.size = size, .mode = ops::UpsampleMode::kBilinear}));
     results.push_back(
@@ -143,7 +149,7 @@ Results of_channels_last(Tensors in, CaseWeights& weights) {
   const Tensor activated = ops::prelu(normed + ops::full_like(y, 0.5), weights({6}), {.layout = kLast});
   return {x,
           activated,
-          ops::max_pool2d(activated, {.layout = kLast}),
+          ops::max_pool2d(activated, 2, {.layout = kLast}),
           ops::adaptive_avg_pool2d(activated, {3, 4}, {.layout = kLast}),
           ops::upsample(activated, {.size = Size2d(11, 9), .layout = kLast}),
           ops::vjp::conv2d_input(y, weights({6, 2, 2, 3}), {16, 18}, {.stride = {2, 2}, .layout = kLast}),

@@ -9,8 +9,10 @@
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/concat/concat.h>
 #include <sinter/ops/copy/copy.h>
+#include <sinter/ops/cumsum/cumsum.h>
 #include <sinter/ops/embedding/embedding.h>
 #include <sinter/ops/fill/fill.h>
+#include <sinter/ops/flip/flip.h>
 #include <sinter/ops/gather/gather.h>
 #include <sinter/ops/gemv/gemv.h>
 #include <sinter/ops/l2_normalize/l2_normalize.h>
@@ -23,8 +25,10 @@
 #include <sinter/ops/reshape/reshape.h>
 #include <sinter/ops/slice/slice.h>
 #include <sinter/ops/softmax/softmax.h>
+#include <sinter/ops/tensor/statistics.h>
 #include <sinter/ops/topk/topk.h>
 #include <sinter/ops/unary/unary.h>
+#include <sinter/ops/upsample/pixel_shuffle.h>
 #include <sinter/ops/where/where.h>
 
 #include "nn/export/onnx_cases.h"
@@ -178,6 +182,9 @@ Results reductions(Tensors in, CaseWeights&) {
   return {ops::sum(x, {1}),
           ops::sum(x, {-1, 1}, {.keep_dims = true}),
           ops::sum(x),
+          ops::cumsum(x, 1),
+          ops::cumsum(x, -1),
+          ops::prod(x, {1, 3}),
           ops::mean(x, {2, 3}),
           ops::mean(x, {0}, {.keep_dims = true}),
           ops::max(x, {1}),
@@ -237,7 +244,11 @@ Results shapes(Tensors in, CaseWeights& weights) {
           ops::broadcast_to(weights({6}), {4, 6}),
           ops::full({batch, 3}, 0.25, x.dtype()),
           ops::full({3, 2}, 7.0, DType::kInt64),
-          ops::full_like(x, -2.0) + x};
+          ops::full_like(x, -2.0) + x,
+          ops::flip(x, {-1}),
+          ops::flip(x, {0, 2}),
+          ops::pixel_unshuffle(x, 2),
+          ops::pixel_shuffle(ops::pixel_unshuffle(x, 2) * 2.0, 2)};
 }
 
 Results padding(Tensors in, CaseWeights&) {
@@ -246,7 +257,9 @@ Results padding(Tensors in, CaseWeights&) {
           ops::pad(x, {{0, 0}, {0, 0}, {1, 1}, {2, 2}}, {.mode = ops::PadMode::kConstant, .value = -0.5}),
           ops::pad(x, {{0, 0}, {0, 1}, {3, 2}, {1, 4}}, {.mode = ops::PadMode::kReflect}),
           ops::pad(x, {{0, 0}, {2, 0}, {5, 1}, {0, 7}}, {.mode = ops::PadMode::kReplicate}),
-          ops::pad(i, {{0, 0}, {1, 2}}, {.mode = ops::PadMode::kConstant, .value = 9.0})};
+          ops::pad(i, {{0, 0}, {1, 2}}, {.mode = ops::PadMode::kConstant, .value = 9.0}),
+          ops::cumsum(i, 1),
+          ops::cumsum(ops::cast(i, DType::kBool), 1)};
 }
 
 Results indices(Tensors in, CaseWeights& weights) {

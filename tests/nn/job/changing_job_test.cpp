@@ -255,8 +255,8 @@ TEST_P(ChangingBuffers, TrainAlike) {
       },
       NetworkKind::kChanging);
   if (HasFailure() || count < 40) return;
-  expect_all_at_work(rewrites,
-                     {"mixed_precision", "choose_norm_backend", "convolution_sums", "fold_normalization"});
+  expect_all_at_work(rewrites, {"mixed_precision", "choose_norm_backend", "convolution_sums",
+                                "fold_normalization", "fuse_convolution"});
 }
 
 TEST_P(ChangingBuffers, InferAlike) {

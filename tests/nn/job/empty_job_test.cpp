@@ -140,7 +140,7 @@ TEST(EmptyJob, ABatchWithoutImages) {
         return std::vector{ops::sum(ops::square(model(inputs[0])))};
       };
       TrainJob job(
-          model, loss, sgd,
+          model, sgd, loss,
           {.precision = precision, .layout = Layout::kNHWC, .passes = {.verify = true}, .memory_limit = 0});
       const State before = model.state();
       State kept;

@@ -72,23 +72,24 @@ void NetworkBuilder::step() {
 size_t NetworkBuilder::convolution(size_t v, int64_t channels, bool keeps_size) {
   const Image in = images_[v];
   Image out{channels, in.height, in.width, in.layout};
+  Size2d kernel;
   Conv2dOptions options{.bias = maker_.chance(0.5), .layout = in.layout};
   if (keeps_size) {
-    options.kernel = maker_.chance(0.5) ? 3 : 1;
-    options.padding = options.kernel.height / 2;
+    kernel = maker_.chance(0.5) ? 3 : 1;
+    options.padding = kernel.height / 2;
   } else {
-    options.kernel = {maker_.integer(1, 3), maker_.integer(1, 3)};
+    kernel = {maker_.integer(1, 3), maker_.integer(1, 3)};
     options.stride = {maker_.integer(1, 2), maker_.integer(1, 2)};
     options.padding = {maker_.integer(0, 2), maker_.integer(0, 2)};
     if (maker_.chance(0.2)) ++options.padding.bottom, ++options.padding.right;
     options.dilation = maker_.chance(0.2) ? 2 : 1;
-    const auto extent = [](int64_t size, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation) {
-      return (size + padding - dilation * (kernel - 1) - 1) / stride + 1;
+    const auto extent = [](int64_t size, int64_t side, int64_t stride, int64_t padding, int64_t dilation) {
+      return (size + padding - dilation * (side - 1) - 1) / stride + 1;
     };
     if (in.height < 5 || in.width < 5) options.padding = 2, options.stride = 1;
-    out.height = extent(in.height, options.kernel.height, options.stride.height,
+    out.height = extent(in.height, kernel.height, options.stride.height,
                         options.padding.top + options.padding.bottom, options.dilation.height);
-    out.width = extent(in.width, options.kernel.width, options.stride.width,
+    out.width = extent(in.width, kernel.width, options.stride.width,
                        options.padding.left + options.padding.right, options.dilation.width);
   }
   if (maker_.chance(0.2)) {
@@ -96,11 +97,11 @@ size_t NetworkBuilder::convolution(size_t v, int64_t channels, bool keeps_size) 
     out.channels = in.channels * maker_.integer(1, 2);
     if (keeps_size) out.channels = channels % in.channels == 0 ? channels : (options.groups = 1, channels);
   }
-  return apply(v, out,
-               fmt::format("Conv2d({} to {}, kernel {}x{}, stride {}x{}, groups {})", in.channels,
-                           out.channels, options.kernel.height, options.kernel.width, options.stride.height,
-                           options.stride.width, options.groups),
-               Conv2d(in.channels, out.channels, options));
+  return apply(
+      v, out,
+      fmt::format("Conv2d({} to {}, kernel {}x{}, stride {}x{}, groups {})", in.channels, out.channels,
+                  kernel.height, kernel.width, options.stride.height, options.stride.width, options.groups),
+      Conv2d(in.channels, out.channels, kernel, options));
 }
 
 void NetworkBuilder::plain_convolution() {
@@ -211,21 +212,19 @@ void NetworkBuilder::pool() {
 void NetworkBuilder::pool_by(size_t v, Size2d kernel, Size2d stride, bool is_max) {
   Image image = images_[v];
   if (image.height < 3 || image.width < 3) return;
-  const Pool2dOptions options{.kernel = kernel,
-                              .stride = stride,
+  const Pool2dOptions options{.stride = stride,
                               .padding = maker_.integer(0, 1),
                               .layout = image.layout,
                               .count_include_pad = maker_.chance(0.5)};
-  image.height = (image.height + options.padding.top + options.padding.bottom - options.kernel.height) /
-                     options.stride->height +
-                 1;
-  image.width = (image.width + options.padding.left + options.padding.right - options.kernel.width) /
-                    options.stride->width +
-                1;
+  image.height =
+      (image.height + options.padding.top + options.padding.bottom - kernel.height) / options.stride.height +
+      1;
+  image.width =
+      (image.width + options.padding.left + options.padding.right - kernel.width) / options.stride.width + 1;
   if (is_max) {
-    apply(v, image, "MaxPool2d", MaxPool2d(options));
+    apply(v, image, "MaxPool2d", MaxPool2d(kernel, options));
   } else {
-    apply(v, image, "AvgPool2d", AvgPool2d(options));
+    apply(v, image, "AvgPool2d", AvgPool2d(kernel, options));
   }
 }
 

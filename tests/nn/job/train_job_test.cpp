@@ -56,6 +56,42 @@ auto sgd_of(const SGDOptions& options = {.momentum = 0.9, .weight_decay = 5e-4})
   return [options](const auto& model) { return std::make_unique<SGD>(model.parameters(), options); };
 }
 
+TEST(TrainJob, TakesFunctionsOfTensorsAndOfSpans) {
+  const Linear start(3, 2);
+  const Tensor x = floats({4, 3}, 1), y = floats({4, 2}, 2);
+  std::vector<State> states;
+  const auto train = [&](const auto& make) {
+    const Linear model = clone(start);
+    SGD sgd(model.parameters());
+    const auto loss = [&](const Tensor& in, const Tensor& target) {
+      return ops::square(model(in) - target).mean();
+    };
+    TrainJob job(model, sgd, make(loss));
+    EXPECT_GT(job.step(x, y, 0.1).item(), 0);
+    EXPECT_EQ(message_of([&] { job.step({x}, 0.1); }).substr(0, 30), "[train_job] expected 2 inputs ");
+    states.push_back(model.state());
+    return job.outputs().size();
+  };
+  EXPECT_EQ(train([](const auto& loss) { return loss; }), 0u);
+  EXPECT_EQ(train([](const auto& loss) {
+              return [loss](const Tensor& in, const Tensor& target) {
+                return std::vector{loss(in, target), in};
+              };
+            }),
+            1u);
+  EXPECT_EQ(train([](const auto& loss) {
+              return [loss](std::span<const Tensor> in) {
+                SINTER_CHECK(in.size() == 2, "[train_job] expected 2 inputs here");
+                return loss(in[0], in[1]);
+              };
+            }),
+            0u);
+  for (const State& state : states) {
+    EXPECT_EQ(state.at("weight").to_vector<float>(), states[0].at("weight").to_vector<float>());
+    EXPECT_NE(state.at("weight").to_vector<float>(), start.state().at("weight").to_vector<float>());
+  }
+}
+
 TEST(TrainJob, TrainsAResNetLikeEagerCode) {
   for (const Device device : devices_here()) {
     for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {

@@ -4,13 +4,19 @@
 
 #include <sinter/core/runtime/random.h>
 #include <sinter/ops/activation/activation.h>
+#include <sinter/ops/adaptive_pool/adaptive_pool.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/concat/concat.h>
+#include <sinter/ops/cumsum/cumsum.h>
+#include <sinter/ops/flip/flip.h>
+#include <sinter/ops/norm/group_norm.h>
 #include <sinter/ops/pad/pad.h>
 #include <sinter/ops/permute/permute.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/reshape/reshape.h>
 #include <sinter/ops/softmax/softmax.h>
+#include <sinter/ops/tensor/statistics.h>
+#include <sinter/ops/upsample/pixel_shuffle.h>
 
 #include "nn/job/job_test_support.h"
 
@@ -131,6 +137,23 @@ TEST(TurnedJob, TrainsWhatNormalizesGroupsAndPixels) {
   // Three filters with gradients, x, and to and from the order in which groups are normalised, there and
   // back.
   expect_equal_training(Normed(), Layout::kNHWC, {3, 3, 12, 12}, 5, 2 * 3 + 1 + 4);
+}
+
+struct Rearranged : Module {
+  Conv2d first = child("first", Conv2d(3, 8, 3, {.padding = 1, .layout = Layout::kNCHW}));
+  Conv2d last = child("last", Conv2d(2, 3, 3, {.padding = 1, .layout = Layout::kNCHW}));
+  Linear head = child("head", Linear(24, 5));
+  Tensor forward(const Tensor& x) const override {
+    const Tensor turned = ops::cumsum(ops::flip(first(x), {-1, 1}), 2);
+    const Tensor larger = ops::pixel_shuffle(ops::adaptive_max_pool2d(turned, {4, 4}), 2);
+    return head(ops::prod(1.0 + 0.1 * ops::instance_norm(last(larger)), {3}).flatten(1));
+  }
+};
+
+TEST(TurnedJob, TrainsWhatFlipsSumsUpShufflesAndMultiplies) {
+  // Two filters with gradients, x, and to and from the order in which pixels are shuffled and channels are
+  // normalised and multiplied, there and back.
+  expect_equal_training(Rearranged(), Layout::kNHWC, {3, 3, 9, 7}, 5, 2 * 2 + 1 + 20);
 }
 
 TEST(TurnedJob, FollowsEagerStepsAndGivesResultsAsTheModelDoes) {
