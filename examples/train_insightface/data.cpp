@@ -148,6 +148,11 @@ nn::data::DataLoaderOptions train_loader_options(const Options& options, Device 
   loader.seed = options.seed;
   if (options.synthetic > 0) loader.transforms.clear();  // they have the size
   loader.decode = options.decode_on();
+  if (options.decode == "gpu" && (options.synthetic > 0 || options.augment != "none")) {
+    throw InvalidArgument(fmt::format(
+        "--decode gpu: {}; leave one of them out",
+        options.synthetic > 0 ? "--synthetic has no files" : "--augment needs images that workers decode"));
+  }
   if (options.augment != "none")
     loader.transforms.push_back(options.augment == "adaface" ? nn::data::adaface_augmentation()
                                                              : nn::data::insightface_augmentation());

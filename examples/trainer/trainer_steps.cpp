@@ -32,7 +32,7 @@ void TrainerBase::learn(const nn::ModuleBase& model, const nn::AnyModule& tested
   apart_ = std::move(apart);
   if (common_.job) {
     job_ =
-        std::make_unique<nn::TrainJob>(model, function_, *optimizer_,
+        std::make_unique<nn::TrainJob>(model, *optimizer_, function_,
                                        nn::TrainJobOptions{.max_grad_norm = common_.clip,
                                                            .scaler = &scaler_,
                                                            .ema = ema_.get(),
