@@ -90,6 +90,7 @@ set(SINTER_PUBLIC_HEADERS
   nn/data/data_loader.h
   nn/data/dataset.h
   nn/data/faces/align.h
+  nn/data/faces/augment.h
   nn/data/faces/ijb.h
   nn/data/faces/landmarks.h
   nn/data/faces/text_lines.h

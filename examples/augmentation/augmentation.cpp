@@ -61,6 +61,10 @@ void add_augmentation_rows(OptionTable& table, AugmentationOptions& options) {
       .add("--cutmix", options.cutmix, number(0, kMostAlpha),
            "The same, but with a box cut from another image; with --mixup, each batch takes one of them")
       .kept_unless("0");
+  add_pixel_rows(table, options);
+}
+
+void add_pixel_rows(OptionTable& table, AugmentationOptions& options) {
   table
       .add("--random-erasing", options.random_erasing, number(0, 1),
            "Probability that a box of a training image is overwritten with the mean")

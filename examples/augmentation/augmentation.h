@@ -22,8 +22,10 @@ struct AugmentationOptions {
   bool mixes() const { return mixup > 0 || cutmix > 0; }
 };
 
-/// --mixup, --cutmix, --random-erasing, --color-jitter and --randaugment.
+/// --mixup, --cutmix and those of add_pixel_rows().
 void add_augmentation_rows(OptionTable& table, AugmentationOptions& options);
+/// What leaves labels alone: --random-erasing, --color-jitter and --randaugment.
+void add_pixel_rows(OptionTable& table, AugmentationOptions& options);
 
 /// A line for the start of a run; "none" without any.
 std::string describe(const AugmentationOptions& options);

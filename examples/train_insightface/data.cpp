@@ -9,10 +9,11 @@
 #include <fmt/core.h>
 
 #include <sinter/core/base/error.h>
+#include <sinter/nn/data/faces/augment.h>
 #include <sinter/nn/data/formats/image_folder.h>
-#include <sinter/nn/data/image/resize.h>
 #include <sinter/nn/data/records/record_dataset.h>
 #include <sinter/nn/data/sample_random.h>
+#include <sinter/nn/data/shards/shard_dataset.h>
 
 #include "clean.h"
 
@@ -80,41 +81,10 @@ class SyntheticFaces final : public Dataset {
   std::vector<std::string> names_;
 };
 
-class Resized final : public Dataset {
- public:
-  Resized(std::shared_ptr<const Dataset> faces, int64_t size) : faces_(std::move(faces)), size_(size) {}
-
-  int64_t size() const override { return faces_->size(); }
-  const std::vector<std::string>& class_names() const override { return faces_->class_names(); }
-  uint64_t fingerprint() const override { return faces_->fingerprint(); }
-
-  void read(int64_t index, nn::data::Sample& sample, const nn::data::DecodeHintFunction&) const override {
-    // A photograph may be decoded at an eighth of its size, as long as it does not have to grow again.
-    const auto reduction = [this](int64_t height, int64_t width) {
-      int by = 8;
-      while (by > 1 && std::min(height, width) / by < size_) by /= 2;
-      return by;
-    };
-    faces_->read(index, sample, reduction);
-    if (sample.image.height == size_ && sample.image.width == size_) return;
-    nn::data::Image image;
-    nn::data::resize(sample.image, size_, size_, image);
-    sample.image = std::move(image);
-  }
-
- private:
-  std::shared_ptr<const Dataset> faces_;
-  int64_t size_;
-};
-
 }  // namespace
 
 std::shared_ptr<const Dataset> synthetic_faces(int64_t identities, int64_t size) {
   return std::make_shared<SyntheticFaces>(identities, size);
-}
-
-std::shared_ptr<const Dataset> resized(std::shared_ptr<const Dataset> faces, int64_t size) {
-  return std::make_shared<Resized>(std::move(faces), size);
 }
 
 TrainingData open_training_data(const Options& options) {
@@ -130,6 +100,7 @@ TrainingData open_training_data(const Options& options) {
   std::error_code ignored;
   if (!fs::exists(path, ignored))
     throw IoError(fmt::format("--data {}: there is no such file or folder", options.data));
+  std::vector<fs::path> shards;
   fs::path records;
   if (!fs::is_directory(path, ignored)) {
     if (path.extension() != ".rec")
@@ -138,22 +109,29 @@ TrainingData open_training_data(const Options& options) {
     records = path;
   } else if (fs::exists(path / "train.rec", ignored)) {
     records = path / "train.rec";
+  } else {
+    for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with("train") && name.ends_with(".tar")) shards.push_back(entry.path());
+    }
+    std::ranges::sort(shards);
   }
-  std::shared_ptr<const Dataset> faces =
-      restricted(records.empty() ? nn::data::open_image_folder(path) : nn::data::open_records(records));
+  std::shared_ptr<const Dataset> faces = restricted(!records.empty()  ? nn::data::open_records(records)
+                                                    : !shards.empty() ? nn::data::open_shards(shards)
+                                                                      : nn::data::open_image_folder(path));
   if (options.max_damaged > 0) faces = damaged->watch("training", std::move(faces), options.max_damaged);
-  return {resized(std::move(faces), options.image_size), options.data,
-          records.empty() ? "folder of people" : "records", std::move(damaged)};
+  const char* const kind = !records.empty() ? "records" : !shards.empty() ? "shards" : "folder of people";
+  return {std::move(faces), options.data, kind, std::move(damaged)};
 }
 
 nn::data::DataLoaderOptions loader_options(const Options& options, Device device, const Dataset& faces) {
-  return {.batch_size = std::min<int64_t>(options.batch, faces.size()),
+  return {.batch_size = std::min<int64_t>(*options.batch, faces.size()),
           .workers = *options.workers,
           .device = device,
           .dtype = compute_dtype(options),
           .layout = *options.layout,
           .normalization = nn::data::symmetric_normalization(),
-          .transforms = {},
+          .transforms = {nn::data::resize(options.image_size)},
           .read_timeout = options.read_timeout};
 }
 
@@ -168,6 +146,17 @@ nn::data::DataLoaderOptions train_loader_options(const Options& options, Device 
   loader.shuffle = true;
   loader.drop_last = true;
   loader.seed = options.seed;
+  if (options.synthetic > 0) loader.transforms.clear();  // they have the size
+  loader.decode = options.decode_on();
+  if (options.decode == "gpu" && (options.synthetic > 0 || options.augment != "none")) {
+    throw InvalidArgument(fmt::format(
+        "--decode gpu: {}; leave one of them out",
+        options.synthetic > 0 ? "--synthetic has no files" : "--augment needs images that workers decode"));
+  }
+  if (options.augment != "none")
+    loader.transforms.push_back(options.augment == "adaface" ? nn::data::adaface_augmentation()
+                                                             : nn::data::insightface_augmentation());
+  loader.augmentations = examples::augmentations(options.augmentation);
   if (options.flip) loader.transforms.push_back(nn::data::random_horizontal_flip());
   return loader;
 }

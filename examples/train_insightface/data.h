@@ -25,16 +25,12 @@ TrainingData open_training_data(const Options& options);
 /// under another light and with noise. Nothing is stored; image i is always the same.
 std::shared_ptr<const sinter::nn::data::Dataset> synthetic_faces(int64_t identities, int64_t size);
 
-/// The same images, those of another size resized to `size` pixels a side. Images of very different sizes may
-/// stand in one set: each is looked at when it is read.
-std::shared_ptr<const sinter::nn::data::Dataset> resized(
-    std::shared_ptr<const sinter::nn::data::Dataset> faces, int64_t size);
-
-/// How images become batches, with values in [-1, 1].
+/// How images become batches, with values in [-1, 1]: those of another size are resized to --image-size.
 sinter::nn::data::DataLoaderOptions loader_options(const Options& options, sinter::Device device,
                                                    const sinter::nn::data::Dataset& faces);
-/// The same with what training adds: another order every epoch, whole batches, mirrored images; of several
-/// ranks, this one's part of each batch. Throws InvalidArgument for a batch that they cannot share equally.
+/// The same with what training adds: another order every epoch, whole batches, images that are changed at
+/// random; of several ranks, this one's part of each batch. Throws InvalidArgument for a batch that they
+/// cannot share equally.
 sinter::nn::data::DataLoaderOptions train_loader_options(const Options& options, sinter::Device device,
                                                          const sinter::nn::data::Dataset& faces,
                                                          const sinter::Communicator& ranks);

@@ -94,13 +94,12 @@ std::optional<Norms> for_each_embedding(const nn::AnyModule& backbone, const Opt
   if (faces->size() == 0) return norms;
   const NoGrad no_grad;
   const nn::EvalMode eval(backbone);
-  const auto images = resized(faces, options.image_size);
   nn::data::DataLoaderOptions loader_of = loader_options(options, device, *faces);
-  nn::data::DataLoader plain(images, loader_of);
+  nn::data::DataLoader plain(faces, loader_of);
   std::optional<nn::data::DataLoader> mirrored;
   if (flip) {
     loader_of.transforms.push_back(nn::data::random_horizontal_flip(1));
-    mirrored.emplace(images, loader_of);
+    mirrored.emplace(faces, loader_of);
   }
   for (;;) {
     std::vector<float> rows = next_rows(backbone, plain, norms);

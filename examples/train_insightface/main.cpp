@@ -60,24 +60,26 @@ void check_outputs(const Options& options, std::optional<examples::FolderLock>& 
   if (!options.output.empty()) examples::check_file("--output", options.output);
   if (!options.clean.empty()) examples::check_file("--clean", options.clean);
   if (!options.roc.empty()) check_curves(options.roc);
-  if (options.trains()) check_folders(options, lock);
+  if (options.trains()) check_run_files(options, lock);
 }
 
 /// Throws Error that names the option unless the disks have room for what a run will write.
 void check_room(const Options& options, const Trainer& trainer) {
-  const auto backbone = sizeof(float) * static_cast<uint64_t>(trainer.backbone().parameter_count());
+  const auto backbone = sizeof(float) * static_cast<uint64_t>(trainer.parameter_count());
   const auto centres =
       sizeof(float) * static_cast<uint64_t>(trainer.centres().classes() * trainer.centres().row_width());
-  const uint64_t copies = options.momentum > 0 ? 2 : 1;
-  check_room(options, backbone, trainer.epochs_left() > 0 ? copies * (backbone + centres) : 0);
+  const uint64_t averages = options.ema > 0 ? backbone : 0;
+  check_room(options, backbone,
+             trainer.epochs_left() > 0 ? options.weight_copies() * (backbone + centres) + averages : 0);
 }
 
 /// The checkpoint that --resume goes on with, whose options then hold wherever the command line says nothing.
 std::optional<LoadedCheckpoint> find_checkpoint(Options& options) {
   if (!options.resume) return std::nullopt;
   auto checkpoint = sinter::nn::CheckpointFolder(options.checkpoints).load_latest();
+  if (checkpoint) adopt(read_recipe(checkpoint->data), options);
+  if (const std::string mistake = check_optimizer(options); !mistake.empty()) throw Error(mistake);
   if (checkpoint) {
-    adopt(examples::read_recipe(checkpoint->data), options);
     if (!options.is_given("--data") && !options.is_given("--synthetic")) {
       options.synthetic = checkpoint->data.value<int64_t>("synthetic");
       if (const auto paths = examples::read_paths("data", checkpoint->data); !paths.empty())
@@ -100,7 +102,7 @@ std::optional<LoadedCheckpoint> find_checkpoint(Options& options) {
 
 /// Refuses a run that would go on with another recipe without being told to.
 void check_recipe(const Options& options, const LoadedCheckpoint& checkpoint) {
-  const Recipe before = examples::read_recipe(checkpoint.data), now = recipe_of(options);
+  const Recipe before = read_recipe(checkpoint.data), now = recipe_of(options);
   for (const char* option : {"--backbone", "--dims", "--image-size"}) {
     if (before.at(option) != now.at(option))
       throw Error(fmt::format("{} has {} {}; it cannot go on with {}", checkpoint.folder.string(), option,
@@ -128,8 +130,8 @@ void describe_run(const Options& options, const TrainingData& data, const std::v
 int finish(const Options& options, Trainer& trainer, bool complete) {
   examples::Ending ending;
   write_weights(
-      ending, options, trainer, [&] { return trainer.backbone().state(); },
-      [&] { examples::export_model(trainer.backbone(), trainer.metadata(), options.exported); });
+      ending, options, trainer, [&] { return trainer.tested_weights(); },
+      [&] { examples::export_model(trainer.tested_backbone(), trainer.metadata(), options.exported); });
   write_report(ending, options, trainer, trainer.report(complete));
   say("\n{}", examples::list_left({.checkpoints = options.checkpoints,
                                    .save_weights = options.save_weights,
@@ -175,7 +177,8 @@ int train(Options& options, sinter::Device device, const std::optional<LoadedChe
   describe_run(options, data, pairs, device);
   if (ranks.size() > 1) {
     say("  {:<8} {} ({}), {} images of each batch and about {} identities on each\n", "ranks", ranks.size(),
-        ranks.environment().launcher, options.batch / ranks.size(), data.faces->num_classes() / ranks.size());
+        ranks.environment().launcher, *options.batch / ranks.size(),
+        data.faces->num_classes() / ranks.size());
   }
   const sinter::nn::ModelMetadata metadata = describe_model(options, examples::describe_data(*data.faces));
   bool same_data = true;
@@ -186,7 +189,7 @@ int train(Options& options, sinter::Device device, const std::optional<LoadedChe
   examples::catch_stop_signals();
   Trainer trainer(options, device, data, pairs, metadata, start, ranks);
   say("  {:<8} {:.2f} million, and {:.2f} million of centres\n\n", "weights",
-      static_cast<double>(trainer.backbone().parameter_count()) / 1e6,
+      static_cast<double>(trainer.parameter_count()) / 1e6,
       static_cast<double>(trainer.centres().classes() * trainer.centres().row_width()) / 1e6);
   if (checkpoint) trainer.restore(*checkpoint, same_data);
   if (ranks.rank() == 0) check_room(options, trainer);
@@ -195,11 +198,20 @@ int train(Options& options, sinter::Device device, const std::optional<LoadedChe
   return finish(options, trainer, complete);
 }
 
+/// The backbone's weights, or their averages if there are any.
+sinter::nn::State trained_weights(const sinter::nn::CheckpointData& data) {
+  sinter::nn::State weights = data.part("backbone");
+  if (!data.tensors.contains("average")) return weights;
+  for (auto& [name, value] : sinter::nn::strip_prefix("average.", data.part("average")))
+    weights[name] = value;
+  return weights;
+}
+
 /// A backbone with the weights of a checkpoint or of --load-weights, on the device. Exports it if asked.
 sinter::nn::AnyModule trained_backbone(Options& options, sinter::Device device,
                                        const std::optional<LoadedCheckpoint>& checkpoint) {
   const examples::WeightsFile weights =
-      checkpoint ? examples::WeightsFile{checkpoint->folder.string(), checkpoint->data.part("backbone"),
+      checkpoint ? examples::WeightsFile{checkpoint->folder.string(), trained_weights(checkpoint->data),
                                          examples::read_metadata(*checkpoint)}
                  : read_weights(options.load_weights, options);
   const sinter::nn::AnyModule backbone = make_backbone(options);
@@ -326,8 +338,8 @@ int run(Options options, const Communicator& ranks, sinter::Device device) {
 
 /// What tells this run from others that may be given the same port: what must be the same on all ranks.
 std::string purpose_of(const Options& options) {
-  return fmt::format("train_insightface --batch {} --epochs {} --seed {}", options.batch, options.epochs,
-                     options.seed);
+  return fmt::format("train_insightface --batch {} --epochs {} --seed {}", options.batch.value_or(0),
+                     options.epochs.value_or(0), options.seed);
 }
 
 int start(Options& options, char** argv) {

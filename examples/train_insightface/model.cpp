@@ -45,10 +45,6 @@ constexpr MobileBackbone kMobileBackbones[] = {
     {"mbf", nn::mobile_face_net, "layers.1.layers.0.weight"},
     {"mbf_large", nn::mobile_face_net_large, "layers.1.layers.0.layers.0.layers.0.weight"}};
 
-nn::OneCycleSchedule one_cycle(const Options& options, int64_t steps) {
-  return {.peak = options.lr, .steps = std::max<int64_t>(steps, 2), .warmup_fraction = *options.warmup};
-}
-
 /// The name of the backbone that a state is of, by its blocks or names; empty for none.
 std::string recognise_backbone(const nn::State& state) {
   for (const MobileBackbone& backbone : kMobileBackbones) {
@@ -103,7 +99,7 @@ nn::PartialFC make_centres(const Options& options, int64_t classes, const Commun
                                  .sub_centres = options.sub_centres,
                                  .keep_float32 = options.head_precision == "f32"},
                         .sample_rate = options.sample_rate,
-                        .min_classes = options.batch,
+                        .min_classes = *options.batch * options.accumulate,
                         .seed = options.seed,
                         .communicator = &ranks});
 }
@@ -117,24 +113,8 @@ std::vector<nn::ParameterGroup> parameter_groups(const Options& options, const F
       {.decay_vectors = options.decay_norms});
 }
 
-nn::SGD make_optimizer(const Options& options, const FaceModel& model) {
-  return nn::SGD(parameter_groups(options, model),
-                 {.momentum = options.momentum, .weight_decay = options.weight_decay});
-}
-
-nn::Schedule make_schedule(const Options& options, int64_t steps) {
-  const double lr = options.lr;
-  if (options.schedule == "one-cycle") return one_cycle(options, steps);
-  const auto warmup = static_cast<int64_t>(std::llround(*options.warmup * static_cast<double>(steps)));
-  if (options.schedule == "constant") return nn::Warmup{[lr](int64_t) { return lr; }, warmup};
-  return nn::Warmup{nn::PolynomialSchedule{
-                        .base = lr, .steps = std::max<int64_t>(steps - warmup, 1), .power = options.power},
-                    warmup};
-}
-
-void set_momentum(const Options& options, int64_t steps, int64_t step, nn::SGD& optimizer) {
-  if (options.cycle_momentum && options.schedule == "one-cycle")
-    optimizer.set_momentum(one_cycle(options, steps).momentum(step));
+std::unique_ptr<nn::Optimizer> make_optimizer(const Options& options, const FaceModel& model) {
+  return examples::make_optimizer(options, parameter_groups(options, model));
 }
 
 nn::ModelMetadata describe_model(const Options& options, nn::ModelMetadata metadata) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <vector>
 
 #include <sinter/core/comm/communicator.h>
@@ -10,8 +11,7 @@
 #include <sinter/nn/data/dataset.h>
 #include <sinter/nn/loss/partial_fc.h>
 #include <sinter/nn/module/module.h>
-#include <sinter/nn/optim/sgd.h>
-#include <sinter/nn/schedule/schedule.h>
+#include <sinter/nn/optim/optimizer.h>
 
 #include "options.h"
 #include "run/model_files.h"
@@ -38,12 +38,7 @@ sinter::nn::PartialFC make_centres(const Options& options, int64_t classes,
 
 /// The weights of backbone and head, in groups by what --clip-of and --no-decay-norms set apart.
 std::vector<sinter::nn::ParameterGroup> parameter_groups(const Options& options, const FaceModel& model);
-sinter::nn::SGD make_optimizer(const Options& options, const FaceModel& model);
-
-/// The learning rate over `steps` steps.
-sinter::nn::Schedule make_schedule(const Options& options, int64_t steps);
-/// Sets the momentum of a step, if the options move it.
-void set_momentum(const Options& options, int64_t steps, int64_t step, sinter::nn::SGD& optimizer);
+std::unique_ptr<sinter::nn::Optimizer> make_optimizer(const Options& options, const FaceModel& model);
 
 /// What the backbone's weights are, and how a picture gets to them, beside what the data say.
 sinter::nn::ModelMetadata describe_model(const Options& options, sinter::nn::ModelMetadata data);

@@ -36,6 +36,21 @@ CLI::Validator margin_text() {
 }
 
 constexpr examples::CommonHelp kHelp = {
+    .steps = {.epochs = "Passes over the training data (20)",
+              .batch = "Images per step (128)",
+              .lr = "Largest learning rate (sgd: 0.1; adamw, adam, rmsprop: 0.001; lars: 8; lamb: 0.01)",
+              .warmup = "Share of the run in which the learning rate rises (0.3 under one-cycle, else 0)",
+              .nesterov = "Nesterov's form of the momentum (off)",
+              .weight_decay = "Weight decay (sgd: 0.0005; adamw: 0.1; adam, rmsprop: 0.00001; lars: 0.0001; "
+                              "lamb: 0.02)",
+              .ema = "Keep moving averages of the backbone's weights, of which a step keeps this share, and "
+                     "verify and save these; 0: none",
+              .plateau =
+                  "Epochs in a row without a smaller training loss that --schedule plateau puts up with "
+                  "before a reduction",
+              .decode = "Who decodes JPEGs to train on: the workers (cpu), the engines of the GPU (gpu) with "
+                        "the workers for files that these do not take, or the engines where there are some "
+                        "(auto)"},
     .gpus =
         "Train on so many GPUs of this machine, a process on each; --batch is that of all together, and "
         "each has its part of the identities. mpirun, srun and torchrun start as many processes themselves",
@@ -63,8 +78,8 @@ constexpr examples::CommonHelp kHelp = {
 void add_data_rows(OptionTable& table, Options& options) {
   table
       .add("--data", options.data, path(),
-           "Faces to train on: a folder with train.rec, train.idx and property, a .rec file, or a folder "
-           "of people, <person>/*.jpg, *.jpeg, *.png, *.webp, *.pgm and *.ppm")
+           "Faces to train on: a folder with train.rec, train.idx and property, or with train*.tar, a .rec "
+           "file, or a folder of people, <person>/*.jpg, *.jpeg, *.png, *.webp, *.pgm and *.ppm")
       .not_kept();
   table
       .add("--synthetic", options.synthetic, whole(2, 100'000'000),
@@ -78,6 +93,14 @@ void add_data_rows(OptionTable& table, Options& options) {
   table.add("--image-size", options.image_size, whole(16, 1024),
             "Pixels a side; images of other sizes are resized");
   table.add("--flip,!--no-flip", options.flip, "Mirror half of the training images (on)");
+  table
+      .add(
+          "--augment", options.augment, one_of({"none", "insightface", "adaface"}),
+          "Change training images at random: insightface (each now and then made small and large again, "
+          "blurred, turned in colour, grey) or adaface (a part kept and the rest black, made small and large "
+          "again, another light)")
+      .kept_unless("none");
+  add_pixel_rows(table, options.augmentation);
   table
       .add("--verify", options.verify, path(),
            "Pairs of faces to test with: lfw.bin and its like, a list of pairs, a folder with pairs.txt, or "
@@ -129,26 +152,8 @@ void add_loss_rows(OptionTable& table, Options& options) {
 }
 
 void add_recipe_rows(OptionTable& table, Options& options) {
-  table.add("--epochs", options.epochs, whole(1, 1'000'000), "Passes over the training data");
-  table.add("--batch", options.batch, whole(1, 1'000'000), "Images per step");
-  table.add("--lr", options.lr, number(1e-9, 1e3), "Largest learning rate");
-  table.add("--schedule", options.schedule, one_of({"polynomial", "one-cycle", "constant"}),
-            "Learning rate, step by step: polynomial (of --power, behind a straight warm-up), one-cycle (two "
-            "cosines, as torch's OneCycleLR), or constant");
-  table
-      .add("--power", options.power, number(1e-3, 100),
-           "Power of the polynomial; InsightFace's published logs have 2, its code now has 1")
-      .kept_unless("2");
-  table.add("--warmup", options.warmup, number(0, 1),
-            "Share of the run in which the learning rate rises (0.3 under one-cycle, else 0)");
-  table.add("--momentum", options.momentum, number(0, 0.99999), "Momentum");
-  table.add(
-      "--cycle-momentum", options.cycle_momentum,
-      "Under one-cycle, move the momentum from 0.95 down to 0.85 at the largest learning rate, and back");
-  table.add("--weight-decay", options.weight_decay, number(0, 1e3), "Weight decay");
-  table.add("--decay-norms,!--no-decay-norms", options.decay_norms,
-            "Weight decay on batch norms, slopes and biases too (on, as InsightFace)");
-  table.add("--clip", options.clip, number(0, 1e9), "Largest norm of the gradients; 0: no limit");
+  add_length_rows(table, options, kHelp.steps);
+  add_optimizer_rows(table, options, kHelp.steps);
   table.add("--clip-of", options.clip_of, one_of({"backbone", "all"}),
             "Whose gradients count for --clip: the backbone's, or all");
   add_sync_batch_norm_row(table, options);
@@ -221,8 +226,6 @@ std::string check_model(const Options& options) {
     if (options.is_given(option) && options.is_given("--backbone") && options.backbone.starts_with("mbf"))
       return fmt::format("{} is of iResNets, not of --backbone {}", option, options.backbone);
   }
-  if (options.is_given("--power") && options.is_given("--schedule") && options.schedule != "polynomial")
-    return "--power is of --schedule polynomial";
   return {};
 }
 
@@ -253,16 +256,30 @@ std::string check_together(const Options& options) {
   if (!options.trains() && (options.processes > 1 || options.gpus > 0))
     return fmt::format("{} is of one process", options.only());
   if (const std::string mistake = check_model(options); !mistake.empty()) return mistake;
-  if (options.cycle_momentum && options.is_given("--schedule") && options.schedule != "one-cycle")
-    return "--cycle-momentum is of --schedule one-cycle";
-  if (options.cycle_momentum && options.is_given("--momentum"))
-    return "--cycle-momentum moves the momentum: leave --momentum out";
-  return check_common(options, {{"--save-weights", options.save_weights},
-                                {"--export", options.exported.path},
-                                {"--report", options.report}});
+  // On resume the optimiser may be the checkpoint's, which is not known yet.
+  if (const std::string mistake = check_optimizer(options);
+      !mistake.empty() && (!options.resume || options.is_given("--optimizer")))
+    return mistake;
+  return check_common(options, options.output_files());
 }
 
 }  // namespace
+
+Options::Options() {
+  schedule = "polynomial";
+  cycle = sinter::nn::Anneal::kCosine;
+  decay_norms = true;
+  clip = 5.0;
+  decode = "cpu";  // faces are small
+}
+
+std::string check_optimizer(const Options& options) {
+  Options values = options;
+  if (options.sample_rate < 1 && (options.optimizer == "lars" || options.optimizer == "lamb"))
+    return fmt::format("--optimizer {} measures all centres of a step together: --sample-rate 1 alone fits",
+                       options.optimizer);
+  return table_of(values).misplaced(options.optimizer, options.given);
+}
 
 std::optional<int> parse_options(int argc, char** argv, Options& options) {
   return examples::parse_options(
@@ -280,8 +297,31 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
       table_of(options), options);
 }
 
+namespace {
+
+/// What an optimiser is usually given.
+struct Usual {
+  double lr, weight_decay;
+};
+
+Usual usual_of(const std::string& optimizer) {
+  if (optimizer == "adamw") return {0.001, 0.1};
+  if (optimizer == "adam" || optimizer == "rmsprop") return {0.001, 1e-5};
+  if (optimizer == "lars") return {8.0, 1e-4};
+  if (optimizer == "lamb") return {0.01, 0.02};
+  return {0.1, 5e-4};
+}
+
+}  // namespace
+
 void complete(Options& options, sinter::Device device) {
+  const Usual usual = usual_of(options.optimizer);
   complete_common(options, device);
+  if (!options.epochs) options.epochs = 20;
+  if (!options.batch) options.batch = 128;
+  if (!options.lr) options.lr = usual.lr;
+  if (!options.weight_decay) options.weight_decay = usual.weight_decay;
+  if (!options.nesterov) options.nesterov = false;
   if (!options.warmup) options.warmup = options.schedule == "one-cycle" ? 0.3 : 0.0;
 }
 
@@ -296,16 +336,30 @@ std::optional<Margin> margin_of(const Options& options) {
 
 Recipe recipe_of(const Options& options) {
   Options values = options;
-  return table_of(values).recipe();
+  return table_of(values).recipe(options.optimizer);
+}
+
+Recipe read_recipe(const sinter::nn::CheckpointData& data) {
+  Recipe recipe = examples::read_recipe(data);
+  if (recipe.contains("--optimizer")) return recipe;
+  recipe.insert({{"--optimizer", "sgd"}, {"--nesterov", "false"}});
+  if (examples::value_or(recipe, "--cycle-momentum", "") == "false") recipe.erase("--cycle-momentum");
+  return recipe;
 }
 
 std::set<std::string> adopt(const Recipe& recipe, Options& options) {
-  std::set<std::string> taken =
-      table_of(options).adopt(recipe, [&](const std::string& flag) { return options.is_given(flag); });
-  // Runs that move the momentum write down one all the same; nobody has asked for it.
-  if (examples::value_or(recipe, "--cycle-momentum", "false") == "true") taken.erase("--momentum");
-  return taken;
+  return examples::adopt_recipe(table_of(options), recipe, options);
 }
+
+namespace {
+
+std::string describe_augmentation(const Options& options) {
+  const std::string pixels = examples::describe(options.augmentation);
+  if (options.augment == "none") return pixels;
+  return options.augment + (pixels == "none" ? "" : ", " + pixels);
+}
+
+}  // namespace
 
 std::string describe(const Options& options) {
   const Margin margin = *margin_of(options);
@@ -321,18 +375,15 @@ std::string describe(const Options& options) {
           {"model", fmt::format("{}, {} dimensions, {}, {}", options.backbone, options.dims,
                                 *options.precision, to_string(*options.layout))},
           {"loss", fmt::format("{}, {} gradient{}{}", describe(margin), gradient, centres, share)},
-          {"run", fmt::format("{} epochs, batch {}, seed {}", options.epochs, options.batch, options.seed)},
-          {"sgd",
-           fmt::format("learning rate {} ({}, warm-up {:.0f} %), momentum {}, weight decay {}", options.lr,
-                       options.schedule, 100 * *options.warmup,
-                       options.cycle_momentum ? "0.95 to 0.85 and back" : fmt::format("{}", options.momentum),
-                       options.weight_decay)},
+          {"run", describe_length(options, options.seed)},
+          {options.optimizer, describe_optimizer(options)},
           {"clip", options.clip > 0
                        ? fmt::format("gradients of {} at {}",
                                      options.clip_of == "all" ? "all weights" : "the backbone", options.clip)
                        : "no"},
           {"images", fmt::format("{0}x{0}, {1}", options.image_size,
                                  options.flip ? "flipped at random" : "not flipped")},
+          {"augment", describe_augmentation(options)},
           {"steps", options.job ? "a job: traced, rewritten and planned once" : "eager"},
       });
 }

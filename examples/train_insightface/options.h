@@ -10,6 +10,7 @@
 #include <sinter/core/base/device.h>
 #include <sinter/nn/loss/margin.h>
 
+#include "augmentation/augmentation.h"
 #include "recipe/recipe.h"
 #include "trainer/trainer_options.h"
 
@@ -18,8 +19,12 @@ namespace train_insightface {
 using sinter::examples::Recipe;
 
 /// What the user asked for. Values without a default depend on the device or on others, and are
-/// filled in by complete(). The data are a folder with train.rec, a .rec file, or a folder of people.
+/// filled in by complete(). The data are a folder with train.rec or tar shards, a .rec file, or a folder of
+/// people.
 struct Options : sinter::examples::TrainerOptions {
+  /// What InsightFace has otherwise than other trainers.
+  Options();
+
   int64_t synthetic = 0;  // so many made-up identities in place of data
   int64_t image_size = 112;
 
@@ -37,19 +42,10 @@ struct Options : sinter::examples::TrainerOptions {
   int64_t sub_centres = 1;               // of each identity
   std::string head_precision = "model";  // or f32
 
-  int64_t epochs = 20;
-  int64_t batch = 128;
-  double lr = 0.1;
-  std::string schedule = "polynomial";  // or one-cycle, constant
-  double power = 2.0;                   // of the polynomial
-  std::optional<double> warmup;         // share of the run
-  double momentum = 0.9;
-  bool cycle_momentum = false;
-  double weight_decay = 5e-4;
-  bool decay_norms = true;
-  double clip = 5.0;  // largest norm of gradients; 0: no limit
   std::string clip_of = "backbone";
   bool flip = true;
+  std::string augment = "none";  // or insightface, adaface
+  sinter::examples::AugmentationOptions augmentation;
 
   std::string keep_images;  // a list that --clean wrote
   std::string clean;        // the file for such a list
@@ -73,7 +69,7 @@ struct Options : sinter::examples::TrainerOptions {
   }
   bool leaves_files() const {
     return !(checkpoints + save_weights + exported.path + report + log_dir + roc + output + clean +
-             write_recipe)
+             write_recipe + log + trace)
                 .empty();
   }
   const std::string& roc_folder() const { return roc.empty() && trains() ? log_folder() : roc; }
@@ -90,11 +86,15 @@ void complete(Options& options, sinter::Device device);
 /// not what parse_margin() takes.
 std::optional<sinter::nn::Margin> margin_of(const Options& options);
 
+/// An option that was given but is of another optimiser, in words; empty if there is none.
+std::string check_optimizer(const Options& options);
+
 /// The recipe of complete options.
 Recipe recipe_of(const Options& options);
+/// The recipe of a checkpoint, also of one that was saved when there was one optimiser.
+Recipe read_recipe(const sinter::nn::CheckpointData& data);
 
-/// Makes `options` those of a recipe wherever the command line says nothing. Throws InvalidArgument for words
-/// that the command line would not take.
+/// adopt_recipe() of these options.
 std::set<std::string> adopt(const Recipe& recipe, Options& options);
 
 /// The options as a table for the start of a run.

@@ -7,8 +7,6 @@
 
 #include <sinter/autograd/backward.h>
 #include <sinter/core/runtime/backend.h>
-#include <sinter/nn/parallel/data_parallel.h>
-#include <sinter/nn/parallel/sync_batch_norm.h>
 
 #include "common/console.h"
 #include "common/text.h"
@@ -39,40 +37,32 @@ Trainer::Trainer(const Options& options, Device device, const TrainingData& data
                    .loader = train_loader_options(options, device, *data.faces, ranks),
                    .name = data.name,
                    .kind = data.kind,
-                   .damaged = data.damaged,
-                   .epochs = options.epochs},
+                   .damaged = data.damaged},
                   metadata, ranks),
       options_(options),
       pairs_(std::move(pairs)),
       centres_(centres_on(options, device, data.faces->num_classes(), ranks)),
-      model_(make_backbone(options), centres_.head()),
-      optimizer_(make_optimizer(options, model_)) {
-  schedule_ = make_schedule(options, total_steps());
+      model_(make_backbone(options), centres_.head()) {
+  optimizer_ = make_optimizer(options, model_);
   if (start) examples::load_weights("--load-weights " + options.load_weights, *start, model_.backbone);
   model_.to(device_);
   if (options.is_half()) model_.to_mixed(compute_dtype(options));
-  if (options.job) {
-    const auto step = [this](std::span<const Tensor> inputs) {
-      return std::vector<Tensor>{model_(inputs[0], inputs[1])};
-    };
-    job_ = std::make_unique<nn::TrainJob>(model_, optimizer_, step,
-                                          nn::TrainJobOptions{.max_grad_norm = options.clip,
-                                                              .scaler = &scaler_,
-                                                              .communicator = &ranks,
-                                                              .sync_batch_norm = options.sync_batch_norm,
-                                                              .sharded = apart()});
-  } else {
-    nn::broadcast_parameters(model_, ranks, apart());
-  }
+  std::vector<nn::Parameter> apart;  // each rank has centres of its own
+  if (ranks.size() > 1) apart.push_back(model_.head.weight);
+  learn(
+      model_, model_.backbone,
+      [this](std::span<const Tensor> inputs) { return std::vector<Tensor>{model_(inputs[0], inputs[1])}; },
+      std::move(apart));
 }
 
-std::vector<nn::Parameter> Trainer::apart() const {
-  if (ranks_.size() == 1) return {};
-  return {model_.head.weight};
+nn::AnyModule Trainer::tested_backbone() const {
+  const nn::AnyModule backbone = nn::clone(model_.backbone);
+  backbone.load_state(tested_weights());
+  return backbone;
 }
 
 void Trainer::prepare() {
-  const int64_t rows = std::min(options_.batch, plan_.images->size()), size = options_.image_size;
+  const int64_t rows = std::min(*options_.batch, plan_.images->size()), size = options_.image_size;
   const Shape images = examples::image_shape(*options_.layout, rows / ranks_.size(), size, size, 3);
   if (job_ != nullptr) {
     model_.train();
@@ -88,14 +78,15 @@ void Trainer::prepare() {
 }
 
 void Trainer::before_step() {
-  set_momentum(options_, total_steps(), step_, optimizer_);
+  set_momentum(options_, total_steps(), step_, *optimizer_);
 }
 
 bool Trainer::finish_epoch(bool whole) {
-  const bool is_due = options_.verify_every == 0 || epoch_ + 1 == options_.epochs;
+  const bool is_due = options_.verify_every == 0 || epoch_ + 1 == *options_.epochs;
   if (!whole || (is_due && verified_step_ != trained_ && !test())) return false;
-  nn::check_parameters_equal(model_, ranks_, apart());
+  check_ranks_agree();
   report_epoch();
+  if (plateau_) plateau_->update(stats_.loss.read().mean);
   if (run_folder_ != nullptr) {
     run_folder_->add(trained_, epoch_scalars());
     run_folder_->draw();
@@ -103,26 +94,28 @@ bool Trainer::finish_epoch(bool whole) {
   return true;
 }
 
-Tensor Trainer::train_batch(const nn::data::Batch& batch, double learning_rate, bool /*begins_step*/,
-                            bool /*ends_step*/) {
-  const Tensor rows = centres_.sample(batch.host_labels, optimizer_);
-  Tensor loss;
-  if (job_ != nullptr) {
-    loss = job_->step(batch.images, rows, learning_rate);
-  } else {
-    std::optional<nn::SyncBatchNormScope> together;
-    if (options_.sync_batch_norm) together.emplace(ranks_);
-    loss = model_(batch.images, rows);
-    optimizer_.zero_grad();
-    const Tensor of_rank = nn::scale_loss(loss, ranks_);
-    backward(scaler_.scale(of_rank));
-    nn::all_reduce_gradients(nn::exclude(optimizer_.parameters(), apart()), ranks_);
-    loss = nn::all_reduce(of_rank.detach(), ranks_);
-    scaler_.step(optimizer_, learning_rate,
-                 {.max_grad_norm = options_.clip, .sharded = apart(), .communicator = &ranks_});
+Tensor Trainer::train_batch(const nn::data::Batch& batch, double learning_rate, bool begins_step,
+                            bool ends_step) {
+  if (begins_step) {
+    std::vector<std::vector<int64_t>> labels = {batch.host_labels};
+    for (const nn::data::Batch& other : ahead()) labels.push_back(other.host_labels);
+    const std::vector<Tensor> rows = centres_.sample(labels, *optimizer_);
+    rows_.assign(rows.begin(), rows.end());
   }
-  centres_.update(optimizer_);
+  const Tensor rows = std::move(rows_.front());
+  rows_.pop_front();
+  const Tensor loss = learn_from({batch.images, rows}, learning_rate, begins_step, ends_step);
+  if (ends_step) centres_.update(*optimizer_);
   return loss;
+}
+
+void Trainer::rehearse(const nn::data::Batch& batch) {
+  if (ranks_.size() > 1 || !rows_.empty()) {  // others do not come along, or a step has begun
+    model_.backbone(batch.images);
+    return;
+  }
+  const Tensor rows = centres_.sample(batch.host_labels, *optimizer_);
+  backward(scaler_.scale(model_(batch.images, rows)));
 }
 
 bool Trainer::test_due() const {
@@ -131,9 +124,10 @@ bool Trainer::test_due() const {
 }
 
 std::optional<std::vector<ComparedPairs>> Trainer::compare_here() const {
+  const nn::AnyModule& backbone = tested_model();
   std::vector<ComparedPairs> parts;
   for (const FacePairs& faces : pairs_) {
-    auto part = compare(faces, model_.backbone, options_, device_, ranks_.rank(), ranks_.size());
+    auto part = compare(faces, backbone, options_, device_, ranks_.rank(), ranks_.size());
     if (!part) return std::nullopt;
     parts.push_back(std::move(*part));
   }
@@ -182,8 +176,8 @@ bool Trainer::test() {
     run_folder_->draw();
   }
   if (accuracy > best_.accuracy) {
-    best_ = {.accuracy = accuracy, .step = trained_};
-    if (checkpoints_ != nullptr) save_best(model_.backbone.state());
+    best_ = {.accuracy = accuracy, .step = trained_, .epoch = epoch_ + 1};
+    if (checkpoints_ != nullptr) save_best(tested_weights());
   }
   return true;
 }

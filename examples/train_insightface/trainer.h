@@ -7,8 +7,6 @@
 #include <string>
 #include <vector>
 
-#include <sinter/nn/job/train_job.h>
-
 #include "data.h"
 #include "model.h"
 #include "options.h"
@@ -31,18 +29,20 @@ class Trainer final : public sinter::examples::TrainerBase {
   /// Throws Error if the checkpoint is of another run.
   void restore(const sinter::nn::LoadedCheckpoint& checkpoint, bool same_data);
 
-  const sinter::nn::AnyModule& backbone() const { return model_.backbone; }
+  /// A backbone of its own with tested_weights().
+  sinter::nn::AnyModule tested_backbone() const;
   const sinter::nn::PartialFC& centres() const { return centres_; }
+  int64_t parameter_count() const { return model_.backbone.parameter_count(); }
 
   /// What this process has trained, as JSON.
   std::string report(bool complete) const;
 
  private:
   const sinter::nn::ModuleBase& module() const override { return model_; }
-  sinter::nn::Optimizer& optimizer() override { return optimizer_; }
   Recipe recipe() const override { return recipe_of(options_); }
   void prepare() override;
   void before_step() override;
+  bool reads_ahead() const override { return true; }
   sinter::Tensor train_batch(const sinter::nn::data::Batch& batch, double learning_rate, bool begins_step,
                              bool ends_step) override;
   /// Whether --verify-every asks for it at this step, and it was not done yet.
@@ -50,6 +50,7 @@ class Trainer final : public sinter::examples::TrainerBase {
   /// Verifies all sets of pairs; if it was to stop meanwhile, nothing is kept.
   bool test() override;
   bool finish_epoch(bool whole) override;
+  void rehearse(const sinter::nn::data::Batch& batch) override;
   LogPlan log_plan() const override;
   bool logs_steps() const override { return true; }
   /// Into the log, and now and then on the screen.
@@ -60,18 +61,16 @@ class Trainer final : public sinter::examples::TrainerBase {
   void report_epoch() const;
   /// Compares this rank's part of all sets of pairs; none if it was to stop meanwhile.
   std::optional<std::vector<ComparedPairs>> compare_here() const;
-  /// The parameters that each rank has for itself.
-  std::vector<sinter::nn::Parameter> apart() const;
-  void restore_centres(const sinter::nn::CheckpointData& data);
+  /// As restore_optimizer().
+  bool restore_centres(const sinter::nn::CheckpointData& data);
 
   const Options& options_;
   std::vector<FacePairs> pairs_;
   sinter::nn::PartialFC centres_;
   FaceModel model_;
-  sinter::nn::SGD optimizer_;
-  std::unique_ptr<sinter::nn::TrainJob> job_;   // null: steps are eager
-  int64_t verified_step_ = -1;                  // of trained_
-  std::vector<VerifiedSet> verified_;           // the last results
+  std::deque<sinter::Tensor> rows_;    // labels of the batches that are left of a step, as the head counts
+  int64_t verified_step_ = -1;         // of trained_
+  std::vector<VerifiedSet> verified_;  // the last results
   std::chrono::steady_clock::time_point told_;  // the last line
 };
 

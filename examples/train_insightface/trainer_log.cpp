@@ -59,7 +59,7 @@ void Trainer::tell_steps(int64_t step, Scalars values) {
       return found == values.end() ? std::nan("") : found->second;
     };
     const std::string line = fmt::format("step {}/{}  epoch {}/{}  loss {:.4f}", step, total_steps(),
-                                         epoch_ + 1, options_.epochs, value("train/loss"));
+                                         epoch_ + 1, *options_.epochs, value("train/loss"));
     std::vector<std::string> details = {fmt::format("{:.0f} samples/s", value("train/images_per_second")),
                                         fmt::format("{:.2f} hours left", hours_left()),
                                         fmt::format("lr {:.4g}", value("train/learning_rate"))};
@@ -73,17 +73,26 @@ void Trainer::report_epoch() const {
   const double idle = std::clamp(1.0 - stats_.compute_seconds / std::max(stats_.seconds, 1e-9), 0.0, 1.0);
   const size_t peak = backend_of(device_).memory_pool(device_.index).stats().peak_live_bytes;
   const int64_t skipped = scaler_.skipped() - stats_.skipped_before;
-  const std::string line = fmt::format("epoch {:>3}/{}  step {}  loss {:.4f}", epoch_ + 1, options_.epochs,
-                                       step_, stats_.loss.read().mean);
-  std::vector<std::string> details = {
-      fmt::format("{:.0f} samples/s", examples::rate(stats_.images, stats_.seconds)),
-      fmt::format("{:.2f} hours left", hours_left())};
+  const double loss = stats_.loss.read().mean, rate = schedule_(std::max<int64_t>(step_ - 1, 0));
+  const double samples_s = examples::rate(stats_.images, stats_.seconds);
+  const std::string line =
+      fmt::format("epoch {:>3}/{}  step {}  loss {:.4f}", epoch_ + 1, *options_.epochs, step_, loss);
+  std::vector<std::string> details = {fmt::format("{:.0f} samples/s", samples_s),
+                                      fmt::format("{:.2f} hours left", hours_left())};
   if (skipped > 0) details.push_back(fmt::format("{} steps skipped", skipped));
-  details.push_back(fmt::format("lr {:.4g}", schedule_(std::max<int64_t>(step_ - 1, 0))));
+  details.push_back(fmt::format("lr {:.4g}", rate));
   if (scaler_.options().enabled) details.push_back(fmt::format("scale {}", scaler_.scale()));
   details.push_back(fmt::format("{:.0f} % idle", 100.0 * idle));
   details.push_back(fmt::format("peak {:.2f} GB", static_cast<double>(peak) / 1e9));
   examples::say("{}\n", examples::fit(line, details, examples::text_columns(stdout)));
+  double accuracy = 0.0;
+  for (const VerifiedSet& set : verified_)
+    accuracy += set.folds.accuracy / static_cast<double>(verified_.size());
+  log_line(
+      "epoch,steps,learning_rate,loss,accuracy,samples_s,compute_samples_s,seconds,peak_bytes,skipped_steps",
+      fmt::format("{},{},{:.6g},{:.6g},{},{:.6g},{:.6g},{:.6g},{},{}", epoch_ + 1, step_, rate, loss,
+                  verified_.empty() ? "" : fmt::format("{:.6g}", accuracy), samples_s,
+                  examples::rate(stats_.images, stats_.compute_seconds), stats_.seconds, peak, skipped));
 }
 
 std::string Trainer::report(bool complete) const {
@@ -92,7 +101,10 @@ std::string Trainer::report(bool complete) const {
                          {"identities", centres_.classes()},
                          {"identities_a_step", centres_.sampled_classes()},
                          {"margin", options_.margin},
-                         {"batch", options_.batch},
+                         {"optimizer", options_.optimizer},
+                         {"batch", *options_.batch},
+                         {"decoder", train_loader_.decoder_name()},
+                         {"hardware_decoded", train_loader_.hardware_decoded()},
                          {"samples_s", nullptr},
                          {"verify", to_json(verified_)}};
   if (total_.images > 0) report["samples_s"] = examples::rate(total_.images, total_.seconds);

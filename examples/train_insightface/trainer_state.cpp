@@ -12,7 +12,14 @@ using namespace sinter;
 
 namespace {
 
-constexpr const char* kMomentum = "momentum.head.weight";  // that of the centres, or of a step's rows of them
+constexpr std::string_view kCentres = ".head.weight";
+
+/// Which buffer of the centres, or of a step's rows of them, an entry of the optimiser's state is: "momentum"
+/// of "momentum.head.weight". Empty: none; counts of steps are one for all rows.
+std::string buffer_of(const std::string& name, const Tensor& value) {
+  const bool is_one = name.ends_with(kCentres) && value.rank() == 2;
+  return is_one ? name.substr(0, name.size() - kCentres.size()) : std::string();
+}
 
 }  // namespace
 
@@ -21,10 +28,11 @@ nn::CheckpointData Trainer::checkpoint() {
   nn::CheckpointData data = checkpoint_common();
   data.tensors["backbone"] = model_.backbone.state();
   data.tensors["centres"] = centres_.state();
-  data.tensors["optimizer"] = optimizer_.state();
-  if (auto& state = data.tensors["optimizer"]; state.contains(kMomentum) && !centres_.is_partial()) {
-    const Tensor all = centres_.whole(state.at(kMomentum));
-    if (all.defined()) state.at(kMomentum) = all;
+  data.tensors["optimizer"] = optimizer_->state();
+  for (auto& [name, rows] : data.tensors["optimizer"]) {
+    if (centres_.is_partial() || buffer_of(name, rows).empty()) continue;
+    const Tensor all = centres_.whole(rows);
+    if (all.defined()) rows = all;
   }
   data.values.insert({{"classes", centres_.classes()},
                       {"synthetic", options_.synthetic},
@@ -34,37 +42,38 @@ nn::CheckpointData Trainer::checkpoint() {
   return data;
 }
 
-// A run with all centres in each step keeps their momenta in the optimiser, one with a part of them beside
-// the centres; which of the two a run is depends on the number of ranks, too.
-void Trainer::restore_centres(const nn::CheckpointData& data) {
+// A run with all centres in each step keeps what the optimiser knows of them there, one with a part of them
+// beside the centres; which of the two a run is depends on the number of ranks, too.
+bool Trainer::restore_centres(const nn::CheckpointData& data) {
   nn::State centres = data.part("centres"), optimizer = data.part("optimizer");
-  const auto rows = optimizer.find(kMomentum);
   const bool was_partial = centres.contains("steps");
-  if (centres_.is_partial()) {
-    if (!was_partial) {
-      centres["steps"] = Tensor::scalar(data.value<int64_t>("trained_steps"));
-      if (rows != optimizer.end()) centres["momentum"] = rows->second;
+  if (centres_.is_partial() && !was_partial)
+    centres["steps"] = Tensor::scalar(data.value<int64_t>("trained_steps"));
+  for (auto& [name, rows] : optimizer) {
+    const std::string buffer = buffer_of(name, rows);
+    if (buffer.empty()) continue;
+    if (centres_.is_partial()) {
+      if (!was_partial) centres[buffer] = rows;
+      // The optimiser's are of the last step's rows, whose number another --batch or --sample-rate changes.
+      rows = Tensor::zeros(centres_.head().weight.canonical_shape());
+      continue;
     }
-    // The optimiser's are of the last step's rows, whose number another --batch or --sample-rate changes.
-    if (rows != optimizer.end()) rows->second = Tensor::zeros(centres_.head().weight.canonical_shape());
-  } else {
-    if (was_partial) {
-      const auto momentum = centres.find("momentum");
-      if (rows != optimizer.end())
-        rows->second =
-            momentum != centres.end() ? momentum->second : Tensor::zeros(centres.at("weight").shape());
-      centres.erase("momentum");
-      centres.erase("steps");
-    }
-    if (rows != optimizer.end()) rows->second = centres_.local_rows(rows->second);
+    if (was_partial)
+      rows = centres.contains(buffer) ? centres.at(buffer) : Tensor::zeros(centres.at("weight").shape());
+    rows = centres_.local_rows(rows);
   }
-  // Of another margin (--change-recipe): what that one remembered says nothing here.
-  for (const char* average : {"norm_mean", "norm_deviation", "t"}) {
-    const std::vector<nn::Buffer> own = centres_.head().buffers();
-    if (std::ranges::find(own, average, &nn::Buffer::name) == own.end()) centres.erase(average);
-  }
+  const bool same_optimizer = restore_optimizer(optimizer, read_recipe(data));
+  // What another optimiser or margin (--change-recipe) remembered says nothing here.
+  const std::vector<nn::Buffer> averages = centres_.head().buffers();
+  std::erase_if(centres, [&](const auto& entry) {
+    const auto& [name, value] = entry;
+    if (name == "weight") return false;
+    if (name == "steps") return !centres_.is_partial();
+    if (value.rank() == 0) return std::ranges::find(averages, name, &nn::Buffer::name) == averages.end();
+    return !centres_.is_partial() || !same_optimizer;
+  });
   centres_.load_state(centres);
-  optimizer_.load_state(optimizer);
+  return same_optimizer;
 }
 
 void Trainer::restore(const nn::LoadedCheckpoint& checkpoint, bool same_data) {
@@ -76,14 +85,17 @@ void Trainer::restore(const nn::LoadedCheckpoint& checkpoint, bool same_data) {
   restore_counts(data);
   verified_step_ = data.value<int64_t>("verified_step");
   examples::load_weights(checkpoint.folder.string(), data.part("backbone"), model_.backbone);
-  restore_centres(data);
+  restore_averages(data);
+  const bool same_optimizer = restore_centres(data);
   // The scale of the loss belongs to one precision.
-  const Recipe before = examples::read_recipe(data);
+  const Recipe before = read_recipe(data);
   if (before.at("--precision") == *options_.precision) scaler_.load_state(data.part("scaler"));
   const bool same_place = restore_place(data, same_data);
   if (same_place) stats_.skipped_before = data.value<int64_t>("epoch_skipped_before");
-  if (checkpoint.damaged.empty() && same_place && before == recipe()) note_saved();
-  tell_resumed(checkpoint, {}, same_place, before.at("--epochs"));
+  if (checkpoint.damaged.empty() && same_optimizer && same_place && before == recipe()) note_saved();
+  std::vector<std::string> notes;
+  if (!same_optimizer) notes.push_back("the optimiser starts afresh, as its state is another's");
+  tell_resumed(checkpoint, notes, same_place, before.at("--epochs"));
 }
 
 }  // namespace train_insightface

@@ -44,7 +44,7 @@ Tensor class_weights(const Options& options, const nn::data::Dataset& train, Dev
   const std::string& text = options.loss.class_weights;
   if (text.empty()) return {};
   const std::vector<double> weights =
-      text == "balanced" ? balanced_weights(train) : numbers_of("--class-weights", text);
+      text == "balanced" ? balanced_weights(train) : examples::numbers_of("--class-weights", text);
   if (static_cast<int64_t>(weights.size()) != train.num_classes()) {
     throw InvalidArgument(fmt::format("--class-weights gives {} numbers, the data has {} classes",
                                       weights.size(), train.num_classes()));

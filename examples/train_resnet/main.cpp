@@ -135,8 +135,7 @@ int run(Options options, const Communicator& ranks, sinter::Device device) {
                      : trainer.restore(*start.checkpoint, meaning.same_data);
   }
   const auto weight_bytes = sizeof(float) * static_cast<uint64_t>(trainer.model().parameter_count());
-  uint64_t copies = !options.has_momentum() ? 3 : options.momentum > 0 ? 2 : 1;
-  if (options.ema > 0) ++copies;
+  const uint64_t copies = options.weight_copies() + (options.ema > 0 ? 1 : 0);
   const bool saves = !options.evaluate && trainer.epochs_left() > 0;
   if (ranks.rank() == 0) check_room(options, weight_bytes, saves ? copies * weight_bytes : 0);
   const bool is_complete = options.evaluate || trainer.train();
@@ -151,11 +150,7 @@ std::string purpose_of(const Options& options) {
 
 int start(Options& options, char** argv) {
   return run_ranks(options, argv, purpose_of(options), [&](const Communicator& ranks, sinter::Device device) {
-    if (be_one_of_many(options, ranks)) {
-      options.log.clear();
-      options.trace.clear();
-      options.profile = 0;
-    }
+    be_one_of_many(options, ranks);
     return run(options, ranks, device);
   });
 }

@@ -16,15 +16,28 @@ namespace train_resnet {
 namespace {
 
 namespace examples = sinter::examples;
-using examples::file;
 using examples::folder;
-using examples::kMany;
 using examples::number;
 using examples::one_of;
 using examples::OptionTable;
 using examples::whole;
 
 constexpr examples::CommonHelp kHelp = {
+    .steps = {.epochs = "Passes over the training data (default 30)",
+              .batch = "Images per step (32 for small sets, else 512 on a GPU and 128 on a CPU)",
+              .lr = "Largest learning rate (sgd: 0.1 for small sets, else 0.4; adamw, adam: 0.003 and 0.002; "
+                    "rmsprop: 0.001; lars: 8; lamb: 0.01 and 0.008)",
+              .warmup = "Share of the run in which the learning rate rises (0.2)",
+              .nesterov = "Nesterov's form of the momentum (on for sgd)",
+              .weight_decay = "Weight decay (sgd: 0.0005; adamw: 0.05; adam, rmsprop: 0.00001; lars: 0.0001; "
+                              "lamb: 0.02)",
+              .ema = "Keep moving averages of the weights, of which a step keeps this share, and test and "
+                     "save these; 0: none",
+              .plateau = "Epochs in a row without a smaller test loss that --schedule plateau puts up with "
+                         "before a reduction",
+              .decode = "Who decodes JPEGs for --image-size: the workers (cpu), the engines of the GPU (gpu) "
+                        "with the workers for files that these do not take, or the engines where there are "
+                        "some (auto)"},
     .gpus =
         "Train on so many GPUs of this machine, a process on each; --batch is that of all together. "
         "mpirun, srun and torchrun start as many processes themselves",
@@ -68,13 +81,7 @@ void add_model_rows(OptionTable& table, Options& options) {
 }
 
 void add_recipe_rows(OptionTable& table, Options& options) {
-  table.add("--epochs", options.epochs, whole(1, 1'000'000), "Passes over the training data (default 30)");
-  table.add("--batch", options.batch, whole(1, 1'000'000),
-            "Images per step (32 for small sets, else 512 on a GPU and 128 on a CPU)");
-  table
-      .add("--accumulate", options.accumulate, whole(1, 1'000'000),
-           "Batches whose gradients make one step; those left over at the end of an epoch are passed over")
-      .kept_unless("1");
+  add_length_rows(table, options, kHelp.steps);
   add_sync_batch_norm_row(table, options);
   table.add("--label-smoothing", options.label_smoothing, number(0, 1),
             "Label smoothing (0 for small sets, else 0.1)");
@@ -88,96 +95,17 @@ void add_recipe_rows(OptionTable& table, Options& options) {
   add_seed_row(table, options);
 }
 
-void add_optimizer_rows(OptionTable& table, Options& options) {
-  const std::vector<std::string> all = {"sgd", "adamw", "adam", "rmsprop", "lars", "lamb"};
-  table.add("--optimizer", options.optimizer, one_of(all), "What changes the weights");
-  table
-      .add("--lr", options.lr, number(1e-9, 1e3),
-           "Largest learning rate (sgd: 0.1 for small sets, else 0.4; adamw, adam: 0.003 and 0.002; rmsprop: "
-           "0.001; lars: 8; lamb: 0.01 and 0.008)")
-      .of_optimizers(all);
-  table.add("--schedule", options.schedule,
-            one_of({"one-cycle", "cosine", "step", "multi-step", "polynomial", "plateau", "constant"}),
-            "Learning rate over the run");
-  table.add("--warmup", options.warmup, number(0, 1), "Share of the run in which the learning rate rises");
-  add_course_rows(table, options.course);
-  table.add("--momentum", options.momentum, number(0, 0.99999), "Momentum of sgd, rmsprop and lars")
-      .of_optimizers({"sgd", "rmsprop", "lars"});
-  table.add("--nesterov,!--no-nesterov", options.nesterov, "Nesterov's form of the momentum (on for sgd)")
-      .of_optimizers({"sgd", "lars"});
-  table
-      .add("--trust-coefficient", options.trust_coefficient, number(1e-9, 1e3),
-           "Length of a step of lars in units of a weight's norm, times the learning rate")
-      .of_optimizers({"lars"});
-  table
-      .add("--beta1", options.beta1, number(0, 0.99999),
-           "What adamw, adam and lamb keep of their mean of gradients at each step")
-      .of_optimizers({"adamw", "adam", "lamb"});
-  table.add("--beta2", options.beta2, number(0, 0.9999999), "The same for their squares")
-      .of_optimizers({"adamw", "adam", "lamb"});
-  table
-      .add("--weight-decay", options.weight_decay, number(0, 1e3),
-           "Weight decay (sgd: 0.0005; adamw: 0.05; adam, rmsprop: 0.00001; lars: 0.0001; lamb: 0.02)")
-      .of_optimizers(all);
-  add_finetune_rows(table, options.finetune, all);
-  table.add("--decay-norms", options.decay_norms, "Weight decay on batch norms and biases too");
-  table
-      .add("--ema", options.ema, number(0, 0.9999999),
-           "Keep moving averages of the weights, of which a step keeps this share, and test and save these; "
-           "0: none")
-      .kept_unless("0");
-  table.add("--clip", options.clip, number(0, 1e9), "Largest norm of the gradients; 0: no limit");
-}
-
-void add_run_rows(OptionTable& table, Options& options) {
-  table.group("Files");
-  table
-      .add("--trace", options.trace, file(),
-           "Write every call of the steps of --profile to a JSON file for ui.perfetto.dev")
-      .behind("--report");
-  table.add("--log", options.log, file(), "Add a line per epoch to a CSV file").behind("--trace");
-  table.group(examples::kSystemGroup);
-  table
-      .add("--decode", options.decode, one_of({"auto", "cpu", "gpu"}),
-           "Who decodes JPEGs for --image-size: the workers (cpu), the engines of the GPU (gpu) with the "
-           "workers for files that these do not take, or the engines where there are some (auto)")
-      .behind("--workers");
-  table
-      .add(
-          "--profile", options.profile, whole(0, kMany),
-          "Time so many steps op by op (the eleventh and later, of one epoch), and print where the time went")
-      .without_default()
-      .behind("--max-steps");
-  table
-      .add("--memory-limit", options.memory_limit, number(0, 1e6),
-           "GiB that results inside a job's step may take; norms and activations are computed again to "
-           "keep to it. Weights, inputs and scratch come on top; 0: no limit")
-      .behind("--job");
-}
-
 OptionTable table_of(Options& options) {
   OptionTable table;
   table.group(examples::kRecipeGroup);
   add_model_rows(table, options);
   add_recipe_rows(table, options);
   add_augmentation_rows(table, options.augmentation);
-  add_optimizer_rows(table, options);
+  add_optimizer_rows(table, options, kHelp.steps);
+  add_finetune_rows(table, options.finetune, examples::optimizer_names());
   add_common_rows(table, options, kHelp);
-  add_run_rows(table, options);
   add_prediction_rows(table, options.prediction);
   return table;
-}
-
-/// Mistakes in what --schedule is given; empty if there is none.
-std::string check_course(const Options& options) {
-  const bool has_milestones = !options.course.milestones.empty();
-  if (options.schedule == "multi-step" && !has_milestones)
-    return "--schedule multi-step needs --milestones, as in 30,60,80";
-  if (options.schedule != "multi-step" && has_milestones)
-    return "--milestones is of --schedule multi-step, not " + options.schedule;
-  if (options.is_given("--plateau-patience") && options.schedule != "plateau")
-    return "--plateau-patience is of --schedule plateau, not " + options.schedule;
-  return {};
 }
 
 /// Mistakes in how options go together; empty if there is none.
@@ -190,11 +118,8 @@ std::string check_together(const Options& options) {
     return "--decode gpu needs --image-size: images that keep their size are decoded once, on the CPU";
   if (options.split > 0 && options.data.empty() && !options.resume)
     return "--split needs --data <folder>: the digits have test images";
-  if (options.memory_limit > 0 && !options.job) return "--memory-limit is of jobs: leave --eager out";
-  if (const std::string mistake = check_course(options); !options.resume && !mistake.empty()) return mistake;
   if (options.loss.bce_threshold > 0 && !options.loss.is_binary() && !options.resume)
     return "--bce-threshold is of --loss bce";
-  if (!options.trace.empty() && options.profile == 0) return "--trace needs --profile <steps>";
   // On resume the optimiser may be the checkpoint's, which is not known yet.
   const bool knows_optimizer = !options.resume || options.is_given("--optimizer");
   if (const std::string mistake = check_optimizer(options); knows_optimizer && !mistake.empty())
@@ -210,13 +135,9 @@ std::string check_together(const Options& options) {
 }  // namespace
 
 examples::OutputFiles Options::output_files() const {
-  return {{"--save-weights", save_weights},
-          {"--export", exported.path},
-          {"--report", report},
-          {"--log", log},
-          {"--trace", trace},
-          {"--write-recipe", write_recipe},
-          {"--output", prediction.output}};
+  examples::OutputFiles files = TrainerOptions::output_files();
+  files.emplace_back("--output", prediction.output);
+  return files;
 }
 
 bool Options::leaves_files() const {
@@ -272,6 +193,7 @@ void complete(Options& options, const sinter::nn::data::Dataset& train, sinter::
   if (!options.epochs) options.epochs = 30;
   if (!options.batch) options.batch = small_set ? 32 : device.is_cuda() ? 512 : 128;
   if (!options.lr) options.lr = small_set ? usual.small_lr : usual.lr;
+  if (!options.warmup) options.warmup = 0.2;
   if (!options.weight_decay) options.weight_decay = usual.weight_decay;
   if (!options.nesterov) options.nesterov = options.optimizer == "sgd";
   if (!options.label_smoothing) options.label_smoothing = small_set ? 0.0 : 0.1;
@@ -303,30 +225,12 @@ Recipe read_recipe(const sinter::nn::CheckpointData& data) {
 }
 
 std::set<std::string> adopt(const Recipe& recipe, Options& options) {
-  const OptionTable table = table_of(options);
-  const bool other_optimizer =
-      options.is_given("--optimizer") &&
-      options.optimizer != examples::value_or(recipe, "--optimizer", options.optimizer);
-  return table.adopt(recipe, [&](const std::string& flag) {
-    return options.is_given(flag) || (other_optimizer && table.is_of_optimizers(flag));
-  });
+  return examples::adopt_recipe(table_of(options), recipe, options);
 }
 
 std::string describe(const Options& options) {
-  std::string particulars =
-      options.has_momentum()
-          ? fmt::format("momentum {}{}", options.momentum, *options.nesterov ? " (Nesterov)" : "")
-          : fmt::format("betas {} and {}", options.beta1, options.beta2);
-  if (options.optimizer == "lars")
-    particulars += fmt::format(", trust coefficient {}", options.trust_coefficient);
-  if (options.ema > 0) particulars += fmt::format(", averages keep {}", options.ema);
-  const std::string warmup = options.course.warmup_epochs > 0
-                                 ? fmt::format("{} epochs", options.course.warmup_epochs)
-                                 : fmt::format("{:.0f} %", 100 * options.warmup);
   const std::string weights =
       options.loss.class_weights.empty() ? "" : ", class weights " + options.loss.class_weights;
-  const std::string series =
-      options.accumulate > 1 ? fmt::format(" {} times a step", options.accumulate) : "";
   const std::string crops = options.image_size > 0
                                 ? fmt::format("random crops resized to {}", options.image_size)
                                 : fmt::format("shifted by up to {} pixels ({})", *options.crop_padding,
@@ -334,10 +238,8 @@ std::string describe(const Options& options) {
                                                                               : "black beyond the border");
   std::vector<std::pair<std::string, std::string>> rows = {
       {"model", fmt::format("{}, {}, {}", options.model, *options.precision, to_string(*options.layout))},
-      {"run",
-       fmt::format("{} epochs, batch {}{}, seed {}", *options.epochs, *options.batch, series, options.seed)},
-      {options.optimizer, fmt::format("learning rate {} ({}, warm-up {}), {}, weight decay {}", *options.lr,
-                                      options.schedule, warmup, particulars, *options.weight_decay)},
+      {"run", describe_length(options, options.seed)},
+      {options.optimizer, describe_optimizer(options)},
       {"images", crops + (*options.flip ? ", flipped at random" : ", not flipped")},
       {"augment", examples::describe(options.augmentation)},
       {"steps", options.job ? "a job: traced, rewritten and planned once" : "eager"},

@@ -28,22 +28,7 @@ struct Options : sinter::examples::TrainerOptions {
   std::string model = "resnet20";
   int64_t image_size = 0;  // 0: the images have one size and keep it
 
-  std::optional<int64_t> epochs;
-  std::optional<int64_t> batch;
-  int64_t accumulate = 1;         // batches whose gradients make one step
-  std::string optimizer = "sgd";  // or adamw, adam, rmsprop, lars, lamb
-  std::optional<double> lr;
-  std::string schedule = "one-cycle";
-  double warmup = 0.2;  // share of the run
-  double momentum = 0.9;
-  std::optional<bool> nesterov;
-  double beta1 = 0.9, beta2 = 0.999;  // of adamw, adam and lamb
-  double trust_coefficient = 0.001;   // of lars
-  std::optional<double> weight_decay;
-  bool decay_norms = false;
   std::optional<double> label_smoothing;
-  double ema = 0.0;   // the share of averages of the weights that a step keeps; 0: there are none
-  double clip = 0.0;  // largest norm of all gradients; 0: no limit
   std::optional<int64_t> crop_padding;
   std::optional<std::string> crop_mode;  // zero or reflect
   std::optional<bool> flip;
@@ -52,19 +37,9 @@ struct Options : sinter::examples::TrainerOptions {
   double test_crop = 0.875;  // share of the resized side that test images keep
   NetworkOptions network;
   LossOptions loss;
-  CourseOptions course;
-
-  std::string decode = "auto";  // auto: on the GPU's engines if it has some; or cpu, gpu
-  int64_t profile = 0;          // steps to time op by op; 0: none
-  std::string trace;            // a JSON file of these steps
-  double memory_limit = 0;      // GiB between the calls of a job's step; 0: none
-  std::string log;              // a CSV file
 
   sinter::examples::PredictionOptions prediction;
 
-  bool has_momentum() const {
-    return optimizer == "sgd" || optimizer == "lars" || optimizer == "rmsprop";
-  }  // else it has betas
   /// The files that are written in one go.
   sinter::examples::OutputFiles output_files() const;
   bool leaves_files() const;
@@ -90,10 +65,7 @@ Recipe read_recipe(const sinter::nn::CheckpointData& data);
 /// Whether a checkpoint's recipe is a whole one.
 bool has_recipe(const sinter::nn::CheckpointData& data);
 
-/// Makes `options` those of the recipe wherever the command line says nothing. An optimiser that the command
-/// line changes gets its own defaults in place of the other's learning rate, momentum and weight decay.
-/// Gives the options that it took from the recipe. Throws InvalidArgument for words that the command line
-/// would not take.
+/// adopt_recipe() of these options.
 std::set<std::string> adopt(const Recipe& recipe, Options& options);
 
 /// The options as a table for the start of a run.

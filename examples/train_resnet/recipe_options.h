@@ -1,10 +1,7 @@
-// What a recipe may say beside the options that most runs need: the network's regularisation, the loss, the
-// course of the learning rate, and when a run ends early.
+// What a recipe may say beside the options that most runs need: the network's regularisation and the loss.
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "trainer/option_table.h"
 
@@ -23,21 +20,7 @@ struct LossOptions {
   bool is_binary() const { return kind == "bce"; }
 };
 
-struct CourseOptions {
-  int64_t warmup_epochs = 0;      // 0: a share of the run
-  std::string milestones;         // of multi-step: epochs in ascending order
-  double gamma = 0.1;             // of multi-step and plateau: what a reduction multiplies the rate by
-  int64_t plateau_patience = 10;  // of plateau: epochs
-  int64_t patience = 0;           // epochs without a better test that end the run; 0: it goes on
-};
-
 void add_network_rows(sinter::examples::OptionTable& table, NetworkOptions& options);
 void add_loss_rows(sinter::examples::OptionTable& table, LossOptions& options);
-/// Beside --schedule and --warmup.
-void add_course_rows(sinter::examples::OptionTable& table, CourseOptions& options);
-
-/// The numbers of a list such as "30,60,80" or "1,0.5"; throws InvalidArgument with the option's name for
-/// another text.
-std::vector<double> numbers_of(const char* option, const std::string& text);
 
 }  // namespace train_resnet

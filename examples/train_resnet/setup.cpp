@@ -10,11 +10,7 @@
 
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/data/formats/open_dataset.h>
-#include <sinter/nn/optim/adam.h>
-#include <sinter/nn/optim/lars_lamb.h>
 #include <sinter/nn/optim/parameter_groups.h>
-#include <sinter/nn/optim/rmsprop.h>
-#include <sinter/nn/optim/sgd.h>
 #include <sinter/nn/predict/preprocessing.h>
 
 namespace train_resnet {
@@ -74,11 +70,6 @@ nn::data::DatasetPair open_folder(const Options& options, const std::string& fol
                     "with a tenth of each",
                     folder, count, fmt::join(names, ", "), count > names.size() ? ", ..." : ""));
   }
-}
-
-nn::data::DecodeOn decode_on(const Options& options) {
-  if (options.decode == "cpu" || options.image_size == 0) return nn::data::DecodeOn::kCpu;
-  return options.decode == "gpu" ? nn::data::DecodeOn::kGpu : nn::data::DecodeOn::kAuto;
 }
 
 /// The prefixes of the names of what follows one another: the stem, each block, the classifier.
@@ -188,7 +179,7 @@ nn::data::DataLoaderOptions train_loader_options(const Options& options, Device 
           .normalization = normalization,
           .transforms = transforms,
           .augmentations = examples::augmentations(options.augmentation),
-          .decode = decode_on(options),
+          .decode = options.image_size > 0 ? options.decode_on() : nn::data::DecodeOn::kCpu,
           .read_timeout = options.read_timeout};
 }
 
@@ -223,76 +214,14 @@ nn::data::DataLoaderOptions test_loader_options(const Options& options, Device d
           .layout = *options.layout,
           .normalization = normalization,
           .transforms = transforms,
-          .decode = decode_on(options),
+          .decode = options.image_size > 0 ? options.decode_on() : nn::data::DecodeOn::kCpu,
           .read_timeout = options.read_timeout};
 }
 
 std::unique_ptr<nn::Optimizer> make_optimizer(const Options& options, const nn::ResNet& model) {
-  const std::vector<nn::ParameterGroup> groups =
-      nn::parameter_groups(model, group_rules(options.finetune, layers_of(model), *options.lr),
-                           {.decay_vectors = options.decay_norms});
-  if (options.optimizer == "adamw") {
-    return std::make_unique<nn::AdamW>(
-        groups, nn::AdamWOptions{
-                    .beta1 = options.beta1, .beta2 = options.beta2, .weight_decay = *options.weight_decay});
-  }
-  if (options.optimizer == "adam") {
-    return std::make_unique<nn::Adam>(
-        groups, nn::AdamOptions{
-                    .beta1 = options.beta1, .beta2 = options.beta2, .weight_decay = *options.weight_decay});
-  }
-  if (options.optimizer == "rmsprop") {
-    return std::make_unique<nn::RMSprop>(
-        groups, nn::RMSpropOptions{.momentum = options.momentum, .weight_decay = *options.weight_decay});
-  }
-  if (options.optimizer == "lamb") {
-    return std::make_unique<nn::LAMB>(
-        groups, nn::LAMBOptions{
-                    .beta1 = options.beta1, .beta2 = options.beta2, .weight_decay = *options.weight_decay});
-  }
-  if (options.optimizer == "lars") {
-    return std::make_unique<nn::LARS>(groups, nn::LARSOptions{.momentum = options.momentum,
-                                                              .weight_decay = *options.weight_decay,
-                                                              .trust_coefficient = options.trust_coefficient,
-                                                              .nesterov = *options.nesterov});
-  }
-  return std::make_unique<nn::SGD>(groups,
-                                   nn::SGDOptions{.momentum = options.momentum,
-                                                  .weight_decay = *options.weight_decay,
-                                                  .nesterov = *options.nesterov && options.momentum > 0});
-}
-
-nn::Schedule make_schedule(const Options& options, int64_t steps_per_epoch) {
-  const double lr = *options.lr;
-  const int64_t steps = *options.epochs * steps_per_epoch;
-  const double share = options.course.warmup_epochs > 0
-                           ? std::min(1.0, static_cast<double>(options.course.warmup_epochs) /
-                                               static_cast<double>(*options.epochs))
-                           : options.warmup;
-  const auto warmup = static_cast<int64_t>(share * static_cast<double>(steps) + 1e-6);
-  const int64_t rest = std::max<int64_t>(steps - warmup, 1);
-  if (options.schedule == "one-cycle") {
-    return nn::OneCycleSchedule{.peak = lr,
-                                .steps = std::max<int64_t>(steps, 2),
-                                .warmup_fraction = share,
-                                .anneal = nn::Anneal::kLinear};
-  }
-  if (options.schedule == "cosine") return nn::Warmup{nn::CosineSchedule{.base = lr, .steps = rest}, warmup};
-  if (options.schedule == "polynomial")
-    return nn::Warmup{nn::PolynomialSchedule{.base = lr, .steps = rest}, warmup};
-  if (options.schedule == "step") {
-    return nn::Warmup{nn::StepSchedule{.base = lr, .every = std::max<int64_t>(rest / 3, 1)}, warmup};
-  }
-  if (options.schedule == "multi-step") {
-    // Milestones count from the run's start, and Warmup begins what it leads to at its own step 0.
-    std::vector<int64_t> milestones;
-    for (const double epoch : numbers_of("--milestones", options.course.milestones))
-      milestones.push_back(std::max<int64_t>(static_cast<int64_t>(epoch) * steps_per_epoch - warmup, 0));
-    return nn::Warmup{
-        nn::MultiStepSchedule{.base = lr, .milestones = std::move(milestones), .gamma = options.course.gamma},
-        warmup};
-  }
-  return nn::Warmup{[lr](int64_t) { return lr; }, warmup};
+  return examples::make_optimizer(
+      options, nn::parameter_groups(model, group_rules(options.finetune, layers_of(model), *options.lr),
+                                    {.decay_vectors = options.decay_norms}));
 }
 
 }  // namespace train_resnet

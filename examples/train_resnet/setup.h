@@ -8,7 +8,6 @@
 #include <sinter/nn/data/data_loader.h>
 #include <sinter/nn/models/resnet.h>
 #include <sinter/nn/optim/optimizer.h>
-#include <sinter/nn/schedule/schedule.h>
 
 #include "options.h"
 #include "run/damaged_images.h"
@@ -44,7 +43,5 @@ sinter::nn::data::DataLoaderOptions test_loader_options(const Options& options, 
 
 std::unique_ptr<sinter::nn::Optimizer> make_optimizer(const Options& options,
                                                       const sinter::nn::ResNet& model);
-/// The learning rate over the steps of all epochs; of --schedule plateau the warm-up alone, to --lr.
-sinter::nn::Schedule make_schedule(const Options& options, int64_t steps_per_epoch);
 
 }  // namespace train_resnet

@@ -51,16 +51,7 @@ Classifier classifier_of(const Options& options) {
 void check_outputs(const Options& options, std::optional<FolderLock>& lock) {
   check_common_files(options);
   if (options.evaluate) return;
-  if (!options.trace.empty()) check_file("--trace", options.trace);
-  if (!options.log.empty()) {
-    check_file("--log", options.log);
-    std::error_code missing;
-    if (!options.resume && fs::file_size(options.log, missing) > 0 && !missing) {
-      throw Error(
-          fmt::format("--log {} holds another run's lines; name another file, or remove it", options.log));
-    }
-  }
-  check_folders(options, lock);
+  check_run_files(options, lock);
 }
 
 void check_place(const Options& options) {

@@ -8,29 +8,15 @@
 #include <sinter/autograd/backward.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/nn/loss/loss.h>
-#include <sinter/nn/parallel/data_parallel.h>
-#include <sinter/nn/parallel/sync_batch_norm.h>
-#include <sinter/ops/all_reduce/all_reduce.h>
-#include <sinter/ops/unary/unary.h>
 
 #include "common/console.h"
 #include "common/stop.h"
-#include "run/first_bad.h"
 
 namespace train_resnet {
 
 using namespace sinter;
 using examples::stop_signal;
 using nn::data::Dataset;
-
-namespace {
-
-std::optional<size_t> memory_limit(const Options& options) {
-  if (options.memory_limit <= 0) return std::nullopt;
-  return static_cast<size_t>(options.memory_limit * 0x1p30);
-}
-
-}  // namespace
 
 Trainer::Trainer(const Options& options, Device device, const Data& data, const nn::ModelMetadata& metadata,
                  const std::optional<examples::WeightsFile>& weights, const Communicator& ranks)
@@ -40,28 +26,16 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
            .loader = train_loader_options(options, device, *data.train, {metadata.mean, metadata.std}, ranks),
            .name = data.name,
            .kind = data.kind,
-           .damaged = data.damaged,
-           .epochs = *options.epochs,
-           .accumulate = options.accumulate},
+           .damaged = data.damaged},
           metadata, ranks),
       options_(options),
       test_loader_(test_part(data.test, ranks),
                    test_loader_options(options, device, {metadata.mean, metadata.std})),
       model_(make_model(options, *data.train)),
-      optimizer_(make_optimizer(options, model_)),
       loss_(make_loss(options, *data.train, device)),
       test_images_(data.test->size()),
       test_fingerprint_(examples::fingerprint_text(*data.test)) {
-  if (steps_per_epoch() == 0) {
-    throw InvalidArgument(fmt::format("--accumulate {}: an epoch has only {} batches", options.accumulate,
-                                      train_loader_.batches_per_epoch()));
-  }
-  schedule_ = make_schedule(options, steps_per_epoch());
-  if (options.schedule == "plateau") {
-    plateau_.emplace(nn::PlateauOptions{
-        .base = 1.0, .factor = options.course.gamma, .patience = options.course.plateau_patience});
-    schedule_ = [this, warmup = schedule_](int64_t step) { return warmup(step) * plateau_->rate(); };
-  }
+  optimizer_ = make_optimizer(options, model_);
   model_.to(device_);
   if (options.is_half()) model_.to_mixed(compute_dtype(options));
   // Before ranks take the weights of rank 0.
@@ -71,24 +45,10 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
         options.finetune.new_head ? examples::with_own_head(weights->state, model_, kHead) : weights->state,
         model_);
   }
-  if (options.ema > 0) {
-    ema_ = std::make_unique<nn::EMA>(model_, nn::EMAOptions{.decay = options.ema, .warmup = true});
-    averaged_.emplace(nn::clone(model_));
-  }
-  if (options.job) {
-    job_ =
-        std::make_unique<nn::TrainJob>(model_, loss_, *optimizer_,
-                                       nn::TrainJobOptions{.max_grad_norm = options.clip,
-                                                           .scaler = &scaler_,
-                                                           .ema = ema_.get(),
-                                                           .communicator = &ranks,
-                                                           .sync_batch_norm = options.sync_batch_norm,
-                                                           .accumulate = static_cast<int>(options.accumulate),
-                                                           .memory_limit = memory_limit(options)});
-  } else {
-    nn::broadcast_parameters(model_, ranks);
-    if (ema_ != nullptr) nn::broadcast_parameters(ema_->averages(), ranks);
-  }
+  learn(model_, model_, [this](std::span<const Tensor> inputs) {
+    const Tensor logits = model_(inputs[0]);
+    return std::vector<Tensor>{loss_(logits, inputs[1]), logits};
+  });
 }
 
 void Trainer::choose_algorithms(const Shape& images) const {
@@ -135,22 +95,15 @@ void Trainer::prepare() {
 }
 
 bool Trainer::finish_epoch(bool whole) {
-  finish_profile();
   const std::optional<TestResult> test = whole ? evaluate() : std::nullopt;
   if (!test) return false;
   epoch_correct_ = sum_over_ranks(train_correct_.read())[0];
-  nn::check_parameters_equal(model_, ranks_);
-  if (ema_ != nullptr) nn::check_parameters_equal(ema_->averages(), ranks_);
+  check_ranks_agree();
   report_epoch(*test);
   log_epoch(*test);
   keep_best(*test);
   if (plateau_) plateau_->update(test->loss);
   return true;
-}
-
-bool Trainer::ends_early() const {
-  // Of runs by earlier versions the epoch of the best test is not known: it is 0.
-  return options_.course.patience > 0 && best_.epoch > 0 && epoch_ - best_.epoch >= options_.course.patience;
 }
 
 void Trainer::clear_stats() {
@@ -160,47 +113,21 @@ void Trainer::clear_stats() {
 
 Tensor Trainer::train_batch(const nn::data::Batch& batch, double learning_rate, bool begins_step,
                             bool ends_step) {
-  Tensor loss, logits;
   const nn::MixedBatch mixed = examples::mix(options_.augmentation, batch.images, batch.labels,
                                              train_loader_.dataset().num_classes(), *options_.layout);
-  if (job_ != nullptr) {
-    loss = job_->step(mixed.images, mixed.targets, learning_rate);
-    logits = job_->outputs().front();
-  } else {
-    std::optional<nn::SyncBatchNormScope> together;
-    if (options_.sync_batch_norm) together.emplace(ranks_);
-    logits = model_(mixed.images);
-    loss = loss_(logits, mixed.targets);
-    if (begins_step) optimizer_->zero_grad();
-    const auto share = 1.0 / static_cast<double>(options_.accumulate);
-    const Tensor of_rank = nn::scale_loss(loss, ranks_);
-    backward(scaler_.scale(options_.accumulate > 1 ? ops::affine(of_rank, share, 0.0) : of_rank));
-    if (ends_step) nn::all_reduce_gradients(optimizer_->parameters(), ranks_);
-    if (ranks_.size() > 1) loss = ops::all_reduce(nn::scale_loss(loss.detach(), ranks_), ranks_);
-    if (ends_step) scaler_.step(*optimizer_, learning_rate, {.max_grad_norm = options_.clip});
-    if (ends_step && ema_ != nullptr) ema_->update();
-  }
-  train_correct_.add(logits, mixed.labels);
+  const Tensor loss = learn_from({mixed.images, mixed.targets}, learning_rate, begins_step, ends_step);
+  train_correct_.add(outputs_.front(), mixed.labels);
   return loss;
 }
 
-std::string Trainer::where_it_went_wrong() try {
-  std::optional<nn::data::Batch> batch = train_loader_.next();
-  if (!batch) batch = train_loader_.next();  // the epoch had ended
-  if (!batch) return {};
-  optimizer_->zero_grad();
-  const std::string where = examples::first_bad_value(
-      model_, [&] { backward(scaler_.scale(loss_(model_(batch->images), batch->labels))); });
-  return where.empty() ? "" : "; in a batch like it, " + where;
-} catch (const std::exception&) {  // no memory for eager steps beside the job, or no such batch
-  return {};                       // what went wrong before is the error to tell
+void Trainer::rehearse(const nn::data::Batch& batch) {
+  backward(scaler_.scale(loss_(model_(batch.images), batch.labels)));
 }
 
 std::optional<TestResult> Trainer::evaluate(bool keeps_mistakes) {
   const NoGrad no_grad;
   share_statistics(model_);
-  if (ema_ != nullptr) ema_->copy_to(*averaged_);
-  const nn::ResNet& model = ema_ != nullptr ? *averaged_ : model_;
+  const nn::AnyModule& model = tested_model();
   model.eval();
   const Dataset& test = test_loader_.dataset();
   TestResult result{nn::ConfusionMatrix(test.num_classes(), test.class_names()), {}, 0.0, {}};

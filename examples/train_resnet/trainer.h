@@ -6,11 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <sinter/core/profile/profile.h>
-#include <sinter/nn/job/train_job.h>
 #include <sinter/nn/models/resnet.h>
-#include <sinter/nn/optim/ema.h>
-#include <sinter/nn/schedule/plateau.h>
 
 #include "class_loss.h"
 #include "mistakes.h"
@@ -46,12 +42,6 @@ class Trainer final : public sinter::examples::TrainerBase {
   /// Takes nothing but the model from a checkpoint.
   void restore_model(const sinter::nn::LoadedCheckpoint& checkpoint);
 
-  /// As TrainerBase does; then warns if the run ended before the steps that --profile asks for.
-  bool train();
-
-  /// Who decodes the JPEGs to train on.
-  std::string decoder() const { return train_loader_.decoder_name(); }
-
   /// Tests the model on all test images; nothing if a rank is asked to stop before the end.
   std::optional<TestResult> evaluate(bool keeps_mistakes = false);
   /// Puts the mistakes of a test as pictures into the run's log, if there is one.
@@ -60,10 +50,6 @@ class Trainer final : public sinter::examples::TrainerBase {
   std::string weakest(const TestResult& test) const;
 
   const sinter::nn::ResNet& model() const { return model_; }
-  /// The weights that evaluate() tests: the averages, if there are any.
-  sinter::nn::State tested_weights() const {
-    return ema_ != nullptr ? ema_->averaged_state() : model_.state();
-  }
 
   /// What this process has trained, and `test` if the run is complete, as JSON.
   std::string report(const TestResult* test) const;
@@ -72,29 +58,22 @@ class Trainer final : public sinter::examples::TrainerBase {
 
  private:
   const sinter::nn::ModuleBase& module() const override { return model_; }
-  sinter::nn::Optimizer& optimizer() override { return *optimizer_; }
   Recipe recipe() const override { return recipe_of(options_); }
   void prepare() override;
   void begin_epoch() override;
   /// As --freeze-trunk says of the present epoch.
   void freeze();
-  void before_step() override { profile_steps(); }
   sinter::Tensor train_batch(const sinter::nn::data::Batch& batch, double learning_rate, bool begins_step,
                              bool ends_step) override;
   bool finish_epoch(bool whole) override;
   bool tests_each_epoch() const override { return true; }
-  bool ends_early() const override;
-  std::string where_it_went_wrong() override;
+  void rehearse(const sinter::nn::data::Batch& batch) override;
   void clear_stats() override;
   LogPlan log_plan() const override;
   sinter::nn::CheckpointData checkpoint() override;
 
   /// On a copy of the model.
   void choose_algorithms(const sinter::Shape& images) const;
-  /// Called before each step: starts and ends the timing of --profile.
-  void profile_steps();
-  /// Prints what was timed, if anything is being timed, and writes --trace.
-  void finish_profile();
   void report_epoch(const TestResult& test) const;
   void log_epoch(const TestResult& test) const;
   /// Saves the weights as best.safetensors if no test before was better.
@@ -102,8 +81,6 @@ class Trainer final : public sinter::examples::TrainerBase {
 
   /// Model and averages of a checkpoint.
   void restore_weights(const sinter::nn::LoadedCheckpoint& checkpoint);
-  /// Gives false if the state does not fit, which only --change-recipe allows.
-  bool restore_optimizer(const sinter::nn::CheckpointData& data);
 
   /// The sums of all ranks.
   std::vector<int64_t> sum_over_ranks(const std::vector<int64_t>& own) const;
@@ -113,21 +90,11 @@ class Trainer final : public sinter::examples::TrainerBase {
   const Options& options_;
   sinter::nn::data::DataLoader test_loader_;
   sinter::nn::ResNet model_;
-  std::unique_ptr<sinter::nn::Optimizer> optimizer_;
   ClassLoss loss_;
-  std::optional<sinter::nn::ReduceOnPlateau> plateau_;  // of --schedule plateau, in units of --lr
-  std::unique_ptr<sinter::nn::EMA> ema_;                // null: no averages
-  std::optional<sinter::nn::ResNet> averaged_;          // what they are tested in
-  std::unique_ptr<sinter::nn::TrainJob> job_;           // null: steps are eager
-  sinter::nn::TopKAccuracy train_correct_{1};           // of the epoch, as stats_
-  int64_t epoch_correct_ = 0;                           // of the epoch's training images, over all ranks
-  int64_t test_images_;                                 // of all ranks
+  sinter::nn::TopKAccuracy train_correct_{1};  // of the epoch, as stats_
+  int64_t epoch_correct_ = 0;                  // of the epoch's training images, over all ranks
+  int64_t test_images_;                        // of all ranks
   std::string test_fingerprint_;
-  struct {
-    std::unique_ptr<sinter::OpProfile> calls;  // while steps are timed
-    double seconds_before = 0.0;               // total_.compute_seconds when the steps before it began
-    double step_us = 0.0;                      // what one of these steps took
-  } profile_;
 };
 
 }  // namespace train_resnet

@@ -77,17 +77,11 @@ void Trainer::report_epoch(const TestResult& test) const {
     details.push_back(fmt::format("{} processes, {:.0f} each", ranks_.size(), img_s / ranks_.size()));
   examples::say("{}\n", examples::fit(line, details, examples::text_columns(stdout)));
 
-  if (options_.log.empty()) return;
-  const std::string row =
-      fmt::format("{},{},{:.6g},{:.6g},{:.6g},{:.6g},{},{:.6g},{:.6g},{:.6g},{},{}", epoch_ + 1, step_,
-                  schedule_(std::max<int64_t>(step_ - 1, 0)), loss, train_accuracy, test.confusion.accuracy(),
-                  test.top5 ? fmt::format("{:.6g}", *test.top5) : "", img_s, compute_img_s, stats_.seconds,
-                  peak, skipped);
-  try {
-    examples::append_line(options_.log, kLogHeader, row);
-  } catch (const IoError& error) {
-    examples::complain("warning: --log {}; training goes on", error.what());
-  }
+  log_line(kLogHeader,
+           fmt::format("{},{},{:.6g},{:.6g},{:.6g},{:.6g},{},{:.6g},{:.6g},{:.6g},{},{}", epoch_ + 1, step_,
+                       schedule_(std::max<int64_t>(step_ - 1, 0)), loss, train_accuracy,
+                       test.confusion.accuracy(), test.top5 ? fmt::format("{:.6g}", *test.top5) : "", img_s,
+                       compute_img_s, stats_.seconds, peak, skipped));
 }
 
 std::string Trainer::report(const TestResult* test) const {

@@ -21,15 +21,12 @@ nn::CheckpointData Trainer::checkpoint() {
   nn::CheckpointData data = checkpoint_common();
   data.tensors["model"] = model_.state();
   data.tensors["optimizer"] = optimizer_->state();
-  if (ema_ != nullptr) data.tensors["average"] = ema_->state();
-  if (plateau_) data.tensors["plateau"] = plateau_->state();
   data.tensors["epoch_ranks"] = train_correct_.state();
   data.tensors["epoch_ranks"]["counts"] = counts;
   data.values.insert({{"test_fingerprint", test_fingerprint_},
                       {"model", options_.model},
                       {"precision", *options_.precision},
-                      {"epochs", *options_.epochs},
-                      {"best_epoch", best_.epoch}});
+                      {"epochs", *options_.epochs}});
   return data;
 }
 
@@ -42,10 +39,7 @@ void Trainer::keep_best(const TestResult& test) {
 void Trainer::restore_weights(const nn::LoadedCheckpoint& checkpoint) {
   const nn::CheckpointData& data = checkpoint.data;
   examples::load_weights(checkpoint.folder.string(), data.part("model"), model_);
-  if (ema_ == nullptr) return;
-  // Averages that --change-recipe has brought begin with the weights of the checkpoint.
-  ema_->load_state(data.tensors.contains("average") ? data.part("average")
-                                                    : nn::EMA(model_, {.warmup = true}).state());
+  restore_averages(data);
 }
 
 void Trainer::restore_model(const nn::LoadedCheckpoint& checkpoint) {
@@ -53,26 +47,11 @@ void Trainer::restore_model(const nn::LoadedCheckpoint& checkpoint) {
   say("model of {} at step {}\n", checkpoint.folder.string(), checkpoint.data.value<int64_t>("step"));
 }
 
-bool Trainer::restore_optimizer(const nn::CheckpointData& data) {
-  // The buffers of sgd and lars have the same names and shapes, but not the same meaning.
-  const Recipe before = read_recipe(data);
-  const auto optimizer = before.find("--optimizer");
-  if (optimizer != before.end() && optimizer->second != options_.optimizer) return false;
-  try {
-    optimizer_->load_state(data.part("optimizer"));
-    return true;
-  } catch (const InvalidArgument&) {
-    if (!options_.change_recipe) throw;
-    return false;
-  }
-}
-
 void Trainer::restore(const nn::LoadedCheckpoint& checkpoint, bool same_data) {
   const nn::CheckpointData& data = checkpoint.data;
   restore_counts(data);
   restore_weights(checkpoint);
-  const bool same_optimizer = restore_optimizer(data);
-  if (plateau_ && data.tensors.contains("plateau")) plateau_->load_state(data.part("plateau"));
+  const bool same_optimizer = restore_optimizer(data.part("optimizer"), read_recipe(data));
   // The scale of the loss belongs to one precision.
   const bool same_precision = data.value<std::string>("precision") == *options_.precision;
   if (same_precision) scaler_.load_state(data.part("scaler"));

@@ -63,14 +63,17 @@ bool TrainerBase::train() {
   total_.prepare_seconds = seconds_since(start);
   open_log();
   started_ = Clock::now();
-  return train_epochs();
+  const bool is_complete = train_epochs();
+  tell_unprofiled();
+  return is_complete;
 }
 
 bool TrainerBase::train_epochs() {
   take_requests();
-  while (epoch_ < plan_.epochs && !ends_early()) {
+  while (epoch_ < *common_.epochs && !ends_early()) {
     // A run may have been stopped while it tested what the epoch had reached.
     const bool whole = !should_stop() && (train_loader_.epoch() > epoch_ || run_epoch());
+    finish_profile();
     const bool finished = finish_epoch(whole);
     plan_.damaged->tell();
     if (!finished) {
@@ -79,7 +82,7 @@ bool TrainerBase::train_epochs() {
     }
     ++epoch_;
     clear_stats();
-    if (common_.checkpoint_every == 0 || epoch_ == plan_.epochs || ends_early()) save();
+    if (common_.checkpoint_every == 0 || epoch_ == *common_.epochs || ends_early()) save();
   }
   return true;
 }
@@ -94,8 +97,8 @@ bool TrainerBase::run_epoch() {
   begin_step_log();
   // After a resume the bar shows the rest of the epoch, so that its speed and ETA are those of this process.
   const int64_t done_before = train_loader_.state().batch;
-  const int64_t trained_batches = steps_per_epoch() * plan_.accumulate;
-  bar_.emplace(fmt::format("epoch {}/{}", epoch_ + 1, plan_.epochs),
+  const int64_t trained_batches = steps_per_epoch() * common_.accumulate;
+  bar_.emplace(fmt::format("epoch {}/{}", epoch_ + 1, *common_.epochs),
                std::max<int64_t>(trained_batches - done_before, 1));
   double shown_loss = 0.0;
   auto start = Clock::now();
@@ -109,10 +112,13 @@ bool TrainerBase::run_epoch() {
   bool stopped = false;
   while (const std::optional<nn::data::Batch> batch = next_batch()) {
     if (++done > trained_batches) continue;  // left over: they make no step
-    const int64_t of_series = (done - 1) % plan_.accumulate;
-    const bool ends_step = of_series + 1 == plan_.accumulate;
+    const int64_t of_series = (done - 1) % common_.accumulate;
+    const bool ends_step = of_series + 1 == common_.accumulate;
     const double learning_rate = schedule_(step_);
-    if (of_series == 0) before_step();
+    if (of_series == 0) {
+      profile_steps();
+      before_step();
+    }
     take_batch(*batch, learning_rate, of_series == 0, ends_step);
     if (bar_->due()) shown_loss = checked_loss();
     take_time();
@@ -146,16 +152,32 @@ bool TrainerBase::run_epoch() {
 std::optional<nn::data::Batch> TrainerBase::next_batch() {
   try {
     const double before = train_loader_.wait_seconds();
-    std::optional<nn::data::Batch> batch = train_loader_.next();
+    if (ahead_.empty()) read_ahead();
     // A host that waits while a GPU works costs nothing: with jobs it waits most of the time, for room.
     const double waited = timer_.is_busy() ? 0.0 : train_loader_.wait_seconds() - before;
     stats_.wait_seconds += waited;
     total_.wait_seconds += waited;
-    return batch;
   } catch (const std::exception&) {
     // To save takes all ranks, and the others may be well.
-    if (checkpoints_ != nullptr && step_ > 0 && !in_series_ && ranks_.size() == 1) save();
+    const bool is_between_steps = !in_series_ && ahead_.empty();
+    if (checkpoints_ != nullptr && step_ > 0 && is_between_steps && ranks_.size() == 1) save();
     throw;
+  }
+  if (ahead_.empty()) {
+    epoch_is_read_ = false;
+    return std::nullopt;
+  }
+  nn::data::Batch batch = std::move(ahead_.front());
+  ahead_.pop_front();
+  return batch;
+}
+
+void TrainerBase::read_ahead() {
+  const auto count = static_cast<size_t>(reads_ahead() ? common_.accumulate : 1);
+  while (!epoch_is_read_ && ahead_.size() < count) {
+    std::optional<nn::data::Batch> batch = train_loader_.next();
+    epoch_is_read_ = !batch;
+    if (batch) ahead_.push_back(std::move(*batch));
   }
 }
 
@@ -181,13 +203,13 @@ double TrainerBase::checked_loss() {
   ranks_.check();  // else whatever the sums that have failed left would be taken for the loss
   // In float16 an overflow may happen: the scaler has skipped that step.
   if (totals.first_not_finite > 0 && !scaler_.options().enabled) {
-    const int64_t series = plan_.accumulate;
+    const int64_t series = common_.accumulate;
     throw Error(fmt::format("the loss of step {} was not finite{}; try a smaller --lr or a longer --warmup",
                             step_ - totals.values / series + (totals.first_not_finite - 1) / series + 1,
                             where_it_went_wrong()));
   }
   try {
-    scaler_.check(optimizer());
+    scaler_.check(*optimizer_);
   } catch (const Error& error) {
     std::string text = error.what();  // "[grad_scaler] ...": a name that no user of this program has met
     if (text.starts_with("[")) text.erase(0, text.find("] ") + 2);

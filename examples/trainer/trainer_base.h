@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,10 +13,13 @@
 #include <nlohmann/json.hpp>
 
 #include <sinter/core/comm/communicator.h>
+#include <sinter/core/profile/profile.h>
 #include <sinter/nn/checkpoint/checkpoint.h>
 #include <sinter/nn/checkpoint/model_metadata.h>
 #include <sinter/nn/data/data_loader.h>
+#include <sinter/nn/job/train_job.h>
 #include <sinter/nn/metrics/metrics.h>
+#include <sinter/nn/optim/ema.h>
 #include <sinter/nn/optim/grad_scaler.h>
 #include <sinter/nn/optim/optimizer.h>
 #include <sinter/nn/schedule/schedule.h>
@@ -35,8 +39,6 @@ struct TrainingPlan {
   nn::data::DataLoaderOptions loader;
   std::string name, kind;
   std::shared_ptr<DamagedImages> damaged;
-  int64_t epochs = 0;
-  int64_t accumulate = 1;  // batches whose gradients make one step
 };
 
 /// The best test so far.
@@ -55,7 +57,8 @@ class TrainerBase {
 
   /// Trains to the end, to --max-steps, or until stop_signal() is set; then saves a checkpoint. Prints a
   /// progress bar, and a line per epoch. Gives true if the run is complete. A checkpoint that cannot be saved
-  /// does not end the run; the next may succeed.
+  /// does not end the run; the next may succeed. Warns if the run ended before the steps that --profile asks
+  /// for.
   bool train();
 
   /// The signal that the ranks have agreed to stop for; 0 if there was none.
@@ -65,8 +68,12 @@ class TrainerBase {
   /// Says how many images were damaged, if more are than were told.
   void tell_damaged() const { plan_.damaged->tell(); }
   const nn::ModelMetadata& metadata() const { return metadata_; }
-  int64_t epochs_left() const { return plan_.epochs - epoch_; }
+  int64_t epochs_left() const { return *common_.epochs - epoch_; }
   const BestTest& best() const { return best_; }
+  /// Who decodes the JPEGs to train on.
+  std::string decoder() const { return train_loader_.decoder_name(); }
+  /// The weights that are tested and saved: the averages, if there are any.
+  nn::State tested_weights() const;
   /// The folder in which the run tells of itself; null if it has none, or has not begun to.
   RunFolder* run_folder() { return run_folder_.get(); }
 
@@ -93,7 +100,6 @@ class TrainerBase {
               const nn::ModelMetadata& metadata, const Communicator& ranks);
 
   virtual const nn::ModuleBase& module() const = 0;
-  virtual nn::Optimizer& optimizer() = 0;
   virtual Recipe recipe() const = 0;
   /// Makes the job or, without one, lets the libraries of a GPU choose their algorithms, so that no step
   /// waits for it.
@@ -101,6 +107,8 @@ class TrainerBase {
   /// Before the steps of an epoch, or of what is left of it.
   virtual void begin_epoch() {}
   virtual void before_step() {}
+  /// Whether all batches of a step are read before the first of them is trained on: ahead() has the others.
+  virtual bool reads_ahead() const { return false; }
   /// Queues the work on a batch, which may be one of several of a step, on the device; waits for nothing.
   /// Gives the loss of all ranks.
   virtual Tensor train_batch(const nn::data::Batch& batch, double learning_rate, bool begins_step,
@@ -112,10 +120,8 @@ class TrainerBase {
   virtual bool finish_epoch(bool whole) = 0;
   /// Whether a checkpoint may have been saved between the end of an epoch and its test.
   virtual bool tests_each_epoch() const { return false; }
-  /// Whether the run is complete before its last epoch. Asked between epochs; all ranks say the same.
-  virtual bool ends_early() const { return false; }
-  /// For the message of a run that has gone wrong.
-  virtual std::string where_it_went_wrong() { return {}; }
+  /// Makes a step of a batch op by op, and its gradients, but no update: to be looked at.
+  virtual void rehearse(const nn::data::Batch& batch) = 0;
   virtual void clear_stats() { stats_ = {}; }
   virtual LogPlan log_plan() const = 0;
   /// Whether there is a use for records of the log of steps; and takes one.
@@ -124,8 +130,24 @@ class TrainerBase {
   /// All ranks call it; that of rank 0 is whole.
   virtual nn::CheckpointData checkpoint() = 0;
 
-  int64_t steps_per_epoch() const { return train_loader_.batches_per_epoch() / plan_.accumulate; }
-  int64_t total_steps() const { return plan_.epochs * steps_per_epoch(); }
+  int64_t steps_per_epoch() const { return train_loader_.batches_per_epoch() / common_.accumulate; }
+  int64_t total_steps() const { return *common_.epochs * steps_per_epoch(); }
+  const std::deque<nn::data::Batch>& ahead() const { return ahead_; }
+
+  /// Sets up how weights change, with an optimiser of `groups`; once the model is on its device, and before
+  /// ranks take the weights of rank 0. `tested` is what averages are kept of. The first result of `function`,
+  /// which calls `model`, is the loss. Each rank has its own part of the parameters `apart`.
+  void learn(const nn::ModuleBase& model, const nn::AnyModule& tested, nn::JobFunction function,
+             std::vector<nn::Parameter> apart = {});
+  /// A batch of a step, by the job or op by op. Gives the loss of all ranks; outputs_ has what else
+  /// `function` gave.
+  Tensor learn_from(std::initializer_list<Tensor> inputs, double learning_rate, bool begins_step,
+                    bool ends_step);
+  /// Throws Error unless all ranks have the same weights.
+  void check_ranks_agree() const;
+  /// What is tested: the averages, if there are any, in a model of their own.
+  const nn::AnyModule& tested_model() const;
+
   bool should_stop() const;
   /// Takes what was asked of any rank from outside: to stop, or to save. All ranks call it, and `wait` where
   /// one that was asked may have left something out.
@@ -135,6 +157,8 @@ class TrainerBase {
   /// Adds the time of the steps since the last call; waits for the device.
   void take_compute_time();
 
+  /// Adds a line to --log.
+  void log_line(const char* header, const std::string& row) const;
   /// What the epoch adds to the log.
   Scalars epoch_scalars() const;
   /// What this process has trained, as every report tells it.
@@ -142,6 +166,12 @@ class TrainerBase {
 
   /// What every checkpoint holds.
   nn::CheckpointData checkpoint_common() const;
+  /// Takes averages from a checkpoint, whose weights the model has. Those that --change-recipe has brought
+  /// begin with these.
+  void restore_averages(const nn::CheckpointData& data);
+  /// Gives false, and starts afresh, if the optimiser is another than in the recipe `before`, or the state
+  /// does not fit, which only --change-recipe allows.
+  bool restore_optimizer(const nn::State& state, const Recipe& before);
   void save();
   /// Saves weights as best.safetensors beside the checkpoints; of several ranks the first.
   void save_best(const nn::State& weights) const;
@@ -157,6 +187,17 @@ class TrainerBase {
   void note_saved() { saved_ = {epoch_, step_}; }
 
  private:
+  /// Whether the run is complete before its last epoch. Asked between epochs; all ranks say the same.
+  bool ends_early() const;
+  /// For the message of a run that has gone wrong.
+  std::string where_it_went_wrong();
+  /// Called before each step: starts and ends the timing of --profile.
+  void profile_steps();
+  /// Prints what was timed, if anything is being timed, and writes --trace.
+  void finish_profile();
+  /// Warns if nothing was timed.
+  void tell_unprofiled() const;
+  void read_ahead();
   /// Runs all epochs that are left; false if they were cut short.
   bool train_epochs();
   /// Runs the rest of the present epoch; false if it was cut short.
@@ -179,7 +220,12 @@ class TrainerBase {
   nn::ModelMetadata metadata_;
   nn::data::DataLoader train_loader_;
   nn::GradScaler scaler_;
-  nn::Schedule schedule_;                              // the trainer sets it
+  nn::Schedule schedule_;
+  std::optional<nn::ReduceOnPlateau> plateau_;  // of --schedule plateau, in units of --lr
+  std::unique_ptr<nn::Optimizer> optimizer_;    // the trainer makes it
+  std::unique_ptr<nn::EMA> ema_;                // null: no averages
+  std::unique_ptr<nn::TrainJob> job_;           // null: steps are eager
+  std::vector<Tensor> outputs_;
   std::unique_ptr<nn::CheckpointFolder> checkpoints_;  // null: none are saved, or by another rank
   int64_t epoch_ = 0;
   int64_t step_ = 0;     // of the whole run
@@ -205,6 +251,16 @@ class TrainerBase {
   std::pair<int64_t, int64_t> saved_ = {-1, -1};  // epoch and step of the last checkpoint
   bool save_asked_ = false;                       // by SIGUSR1, and not done yet
   bool in_series_ = false;                        // some batches of a step are done, others not
+  std::deque<nn::data::Batch> ahead_;             // that are read, and not trained on
+  bool epoch_is_read_ = false;
+  std::optional<nn::AnyModule> whole_, averaged_;  // what is tested, and its averages in a model of their own
+  nn::JobFunction function_;
+  std::vector<nn::Parameter> apart_;
+  struct {
+    std::unique_ptr<OpProfile> calls;  // while steps are timed
+    double seconds_before = 0.0;       // total_.compute_seconds when the steps before it began
+    double step_us = 0.0;              // what one of these steps took
+  } profile_;
 };
 
 /// Images per second.

@@ -7,6 +7,7 @@
 #include <sinter/core/json/json.h>
 #include <sinter/core/runtime/backend.h>
 
+#include "common/console.h"
 #include "recipe/recipe_file.h"
 #include "run/output_files.h"
 #include "trainer/trainer_base.h"
@@ -28,8 +29,8 @@ void TrainerBase::open_log() {
   if (ranks_.rank() != 0 || common_.log_folder().empty() || epochs_left() == 0 || should_stop()) return;
   std::optional<LogPlace> place;
   if (common_.resume) {
-    const bool is_done =
-        train_loader_.epoch() > epoch_ || train_loader_.state().batch >= steps_per_epoch() * plan_.accumulate;
+    const bool is_done = train_loader_.epoch() > epoch_ ||
+                         train_loader_.state().batch >= steps_per_epoch() * common_.accumulate;
     place = {.steps = trained_, .test_follows = tests_each_epoch() && stats_.images > 0 && is_done};
   }
   LogPlan plan = log_plan();
@@ -81,6 +82,15 @@ void TrainerBase::tell_steps(int64_t step, Scalars values) {
   if (run_folder_ != nullptr) run_folder_->add(step, std::move(values));
 }
 
+void TrainerBase::log_line(const char* header, const std::string& row) const {
+  if (common_.log.empty()) return;
+  try {
+    append_line(common_.log, header, row);
+  } catch (const IoError& error) {
+    complain("warning: --log {}; training goes on", error.what());
+  }
+}
+
 Scalars TrainerBase::epoch_scalars() const {
   const double seconds = std::max(stats_.seconds, 1e-9);
   const PoolStats memory = backend_of(device_).memory_pool(device_.index).stats();
@@ -102,7 +112,7 @@ ordered_json TrainerBase::report_common(bool complete) const {
                          {"layout", to_string(*common_.layout)},
                          {"device", fmt::format("{}", device_)},
                          {"processes", ranks_.size()},
-                         {"epochs", plan_.epochs},
+                         {"epochs", *common_.epochs},
                          {"seed", common_.seed},
                          {"complete", complete},
                          {"damaged_images", plan_.damaged->count()},

@@ -74,6 +74,9 @@ void add_file_rows(OptionTable& table, TrainerOptions& options, const CommonHelp
            "(bytes, NHWC)")
       .needs("--export");
   table.add("--report", options.report, file(), help.report);
+  table.add("--trace", options.trace, file(),
+            "Write every call of the steps of --profile to a JSON file for ui.perfetto.dev");
+  table.add("--log", options.log, file(), "Add a line per epoch to a CSV file");
   table.add("--log-dir", options.log_dir, folder(),
             "Folder for the run's log: scalars for TensorBoard and as lines of JSON, the picture "
             "curves.svg, options and result as run.json and report.json (that of --checkpoints)");
@@ -96,12 +99,21 @@ void add_system_rows(OptionTable& table, TrainerOptions& options, const CommonHe
   table.add("--workers", options.workers, whole(0, 256),
             "Threads that prepare batches; 0: none, in turns with training (1; on a GPU one less than "
             "--threads, at most 8)");
+  table.add("--decode", options.decode, one_of({"auto", "cpu", "gpu"}), help.steps.decode);
   table.add("--read-timeout", options.read_timeout, number(0, 1e9), help.read_timeout);
   table.add("--max-damaged", options.max_damaged, whole(0, kMany), help.max_damaged);
   table.add("--max-steps", options.max_steps, whole(0, kMany),
             "Stop after so many steps, as Ctrl-C would; 0: train to the end");
+  table
+      .add(
+          "--profile", options.profile, whole(0, kMany),
+          "Time so many steps op by op (the eleventh and later, of one epoch), and print where the time went")
+      .without_default();
   table.add("--job,!--eager", options.job,
             "Make one job of the model's code and repeat it, or run that code op by op at every step (on)");
+  table.add("--memory-limit", options.memory_limit, number(0, 1e6),
+            "GiB that results inside a job's step may take; norms and activations are computed again to "
+            "keep to it. Weights, inputs and scratch come on top; 0: no limit");
   table.add("--evaluate", options.evaluate, help.evaluate);
 }
 
@@ -124,7 +136,34 @@ std::optional<int> parse_options(int argc, char** argv, const TrainerProgram& pr
   return mistake.empty() ? std::nullopt : std::optional(refuse(program.name, mistake));
 }
 
+OutputFiles TrainerOptions::output_files() const {
+  return {{"--save-weights", save_weights},
+          {"--export", exported.path},
+          {"--report", report},
+          {"--log", log},
+          {"--trace", trace},
+          {"--write-recipe", write_recipe}};
+}
+
+std::set<std::string> adopt_recipe(const OptionTable& table, const Recipe& recipe,
+                                   const TrainerOptions& options) {
+  const bool other_optimizer = options.is_given("--optimizer") &&
+                               options.optimizer != value_or(recipe, "--optimizer", options.optimizer);
+  std::set<std::string> taken = table.adopt(recipe, [&](const std::string& flag) {
+    return options.is_given(flag) || (other_optimizer && table.is_of_optimizers(flag));
+  });
+  // Runs that move the momentum write down one all the same; nobody has asked for it.
+  if (value_or(recipe, "--cycle-momentum", "false") == "true") taken.erase("--momentum");
+  return taken;
+}
+
 std::string check_common(const TrainerOptions& options, const OutputFiles& files) {
+  if (options.memory_limit > 0 && !options.job) return "--memory-limit is of jobs: leave --eager out";
+  if (!options.trace.empty() && options.profile == 0) return "--trace needs --profile <steps>";
+  if (options.course.cycle_momentum && options.is_given("--momentum"))
+    return "--cycle-momentum moves the momentum: leave --momentum out";
+  if (const std::string mistake = check_course(options, options.given); !options.resume && !mistake.empty())
+    return mistake;
   if (options.read_timeout > 0 && options.workers == 0)
     return "--read-timeout needs --workers of at least 1: training cannot leave its own thread";
   if (options.processes > 1 && options.gpus > 0) return "--processes and --gpus cannot both be given";

@@ -16,12 +16,16 @@
 #include "run/export_model.h"
 #include "run/help.h"
 #include "trainer/option_table.h"
+#include "trainer/step_options.h"
 
 namespace sinter::examples {
 
+/// Files that a run writes, by option.
+using OutputFiles = std::vector<std::pair<const char*, const std::string&>>;
+
 /// What the user asked for. Values without a default depend on the device, and are filled in by
 /// complete_common().
-struct TrainerOptions {
+struct TrainerOptions : StepOptions {
   std::string data;
   std::optional<Layout> layout;
   std::optional<std::string> precision;  // f32, tf32, mixed-f16 or mixed-bf16
@@ -62,10 +66,13 @@ struct TrainerOptions {
   const std::string& log_folder() const { return log_dir.empty() ? checkpoints : log_dir; }
   /// The option that says so.
   const char* log_option() const { return log_dir.empty() ? "--checkpoints" : "--log-dir"; }
+  /// The files that are written in one go.
+  OutputFiles output_files() const;
 };
 
 /// The lines of --help that differ from one trainer to the next.
 struct CommonHelp {
+  StepHelp steps;
   const char *gpus, *read_timeout, *max_damaged, *evaluate, *checkpoints, *load_weights, *save_weights,
       *report;
 };
@@ -92,8 +99,12 @@ struct TrainerProgram {
 std::optional<int> parse_options(int argc, char** argv, const TrainerProgram& program,
                                  const OptionTable& table, TrainerOptions& options);
 
-/// Files that a run writes, by option.
-using OutputFiles = std::vector<std::pair<const char*, const std::string&>>;
+/// Makes `options` those of the recipe wherever the command line says nothing. An optimiser that the command
+/// line changes gets its own defaults in place of the other's learning rate, momentum and weight decay.
+/// Gives the options that it took from the recipe. Throws InvalidArgument for words that the command line
+/// would not take.
+std::set<std::string> adopt_recipe(const OptionTable& table, const Recipe& recipe,
+                                   const TrainerOptions& options);
 
 /// Mistakes that all trainers share, two options with one file among them; empty if there is none.
 std::string check_common(const TrainerOptions& options, const OutputFiles& files);

@@ -36,16 +36,18 @@ int run_ranks(TrainerOptions& options, char** argv, const std::string& purpose,
   }
 }
 
-bool be_one_of_many(TrainerOptions& options, const Communicator& ranks) {
-  if (ranks.size() == 1) return false;
+void be_one_of_many(TrainerOptions& options, const Communicator& ranks) {
+  if (ranks.size() == 1) return;
   options.threads = threads_of_rank(options.threads, ranks.environment());
-  if (ranks.rank() == 0) return false;
+  if (ranks.rank() == 0) return;
   be_quiet();
   options.save_weights.clear();
   options.exported.path.clear();
   options.report.clear();
   options.write_recipe.clear();
-  return true;
+  options.log.clear();
+  options.trace.clear();
+  options.profile = 0;
 }
 
 void check_common_files(const TrainerOptions& options) {
@@ -55,7 +57,16 @@ void check_common_files(const TrainerOptions& options) {
   if (!options.write_recipe.empty()) check_file("--write-recipe", options.write_recipe);
 }
 
-void check_folders(const TrainerOptions& options, std::optional<FolderLock>& lock) {
+void check_run_files(const TrainerOptions& options, std::optional<FolderLock>& lock) {
+  if (!options.trace.empty()) check_file("--trace", options.trace);
+  if (!options.log.empty()) {
+    check_file("--log", options.log);
+    std::error_code missing;
+    if (!options.resume && fs::file_size(options.log, missing) > 0 && !missing) {
+      throw Error(
+          fmt::format("--log {} holds another run's lines; name another file, or remove it", options.log));
+    }
+  }
   if (!options.checkpoints.empty()) {
     check_checkpoints(options.checkpoints, options.resume);
     lock.emplace("--checkpoints", options.checkpoints);

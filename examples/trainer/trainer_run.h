@@ -23,14 +23,14 @@ namespace sinter::examples {
 int run_ranks(TrainerOptions& options, char** argv, const std::string& purpose,
               const std::function<int(const Communicator& ranks, Device device)>& body);
 
-/// Of several ranks the first speaks and writes. Gives whether this one is another.
-bool be_one_of_many(TrainerOptions& options, const Communicator& ranks);
+/// Of several ranks the first speaks and writes.
+void be_one_of_many(TrainerOptions& options, const Communicator& ranks);
 
 /// Throws Error that names the option unless what all trainers write in one go can be written.
 void check_common_files(const TrainerOptions& options);
-/// The same of the folders that training writes. The lock keeps other processes from training in the same
-/// folder of checkpoints while it lives.
-void check_folders(const TrainerOptions& options, std::optional<FolderLock>& lock);
+/// The same of the files and folders that training writes as it goes. The lock keeps other processes from
+/// training in the same folder of checkpoints while it lives.
+void check_run_files(const TrainerOptions& options, std::optional<FolderLock>& lock);
 /// Throws Error that names the option unless the disks have room for files of weights and, if it is not 0, a
 /// checkpoint of so many bytes.
 void check_room(const TrainerOptions& options, uint64_t weight_bytes, uint64_t checkpoint_bytes);

@@ -31,13 +31,16 @@ nn::CheckpointData TrainerBase::checkpoint_common() const {
   nn::CheckpointData data;
   data.tensors["scaler"] = scaler_.state();
   data.tensors["epoch_loss"] = stats_.loss.state();
+  if (ema_ != nullptr) data.tensors["average"] = ema_->state();
+  if (plateau_) data.tensors["plateau"] = plateau_->state();
   data.values = {{"run", common_.run},
                  {"epoch", epoch_},
                  {"step", step_},
                  {"trained_steps", trained_},
                  {"best_accuracy", best_.accuracy},
                  {"best_step", best_.step},
-                 {"accumulate", plan_.accumulate},
+                 {"best_epoch", best_.epoch},
+                 {"accumulate", common_.accumulate},
                  {"loader_epoch", loader.epoch},
                  {"loader_batch", loader.batch},
                  {"loader_seed", loader.seed},
@@ -96,11 +99,12 @@ void TrainerBase::restore_counts(const nn::CheckpointData& data) {
   epoch_ = data.value<int64_t>("epoch");
   step_ = data.value<int64_t>("step");
   trained_ = value_or(data, "trained_steps", step_);
-  if (plan_.epochs < epoch_)
-    throw InvalidArgument(fmt::format("--epochs {}: the run has done {} already", plan_.epochs, epoch_));
+  if (*common_.epochs < epoch_)
+    throw InvalidArgument(fmt::format("--epochs {}: the run has done {} already", *common_.epochs, epoch_));
   if (data.values.contains("best_accuracy"))
     best_ = {data.value<double>("best_accuracy"), data.value<int64_t>("best_step"),
              value_or(data, "best_epoch", int64_t{0})};
+  if (plateau_ && data.tensors.contains("plateau")) plateau_->load_state(data.part("plateau"));
 }
 
 bool TrainerBase::restore_place(const nn::CheckpointData& data, bool same_data) {
@@ -113,7 +117,7 @@ bool TrainerBase::restore_place(const nn::CheckpointData& data, bool same_data) 
   own.epoch = saved.epoch;
   own.batch = saved.batch;
   clear_stats();
-  const bool same_series = value_or(data, "accumulate", plan_.accumulate) == plan_.accumulate;
+  const bool same_series = value_or(data, "accumulate", common_.accumulate) == common_.accumulate;
   if (own != saved || !same_series || !same_data) {
     if (own != saved && !common_.change_recipe) {
       throw InvalidArgument(fmt::format(
@@ -146,11 +150,12 @@ void TrainerBase::tell_resumed(const nn::LoadedCheckpoint& checkpoint, const std
   for (const std::string& note : notes) say("  {}\n", note);
   if (!same_place) say("  epoch {} is begun anew, as its batches are others\n", epoch_ + 1);
   if (!common_.load_weights.empty()) say("  --load-weights is passed over: the checkpoint has weights\n");
-  if (epochs_before != fmt::format("{}", plan_.epochs)) {
+  if (epochs_before != fmt::format("{}", *common_.epochs)) {
     say("  the schedule is drawn over {} epochs in place of {}; the next learning rate is {:.4g}\n",
-        plan_.epochs, epochs_before, schedule_(step_));
+        *common_.epochs, epochs_before, schedule_(step_));
   }
-  if (epoch_ == plan_.epochs) say("  all {} epochs are done; --epochs <more> trains on\n", plan_.epochs);
+  if (epoch_ == *common_.epochs)
+    say("  all {} epochs are done; --epochs <more> trains on\n", *common_.epochs);
 }
 
 }  // namespace sinter::examples

@@ -254,7 +254,20 @@ std::vector<int64_t> PartialFC::of_all_ranks(std::span<const int64_t> labels) {
 }
 
 Tensor PartialFC::sample(std::span<const int64_t> labels, const Optimizer& optimizer) {
+  return sample(std::vector<std::vector<int64_t>>{{labels.begin(), labels.end()}}, optimizer).front();
+}
+
+std::vector<Tensor> PartialFC::sample(const std::vector<std::vector<int64_t>>& batches,
+                                      const Optimizer& optimizer) {
   SINTER_CHECK(!in_step_, "[partial_fc] a step has begun already: call update() after each");
+  SINTER_CHECK(!batches.empty(), "[partial_fc] expected a batch for the step but got none");
+  const size_t size = batches.front().size();
+  std::vector<int64_t> labels;
+  for (const std::vector<int64_t>& batch : batches) {
+    SINTER_CHECK(batch.size() == size, "[partial_fc] expected batches of one size but got {} and {} labels",
+                 size, batch.size());
+    labels.insert(labels.end(), batch.begin(), batch.end());
+  }
   const NoGrad no_grad;
   const Device device = head_.weight.tensor().device();
   std::vector<int64_t> own = of_all_ranks(labels);
@@ -273,7 +286,15 @@ Tensor PartialFC::sample(std::span<const int64_t> labels, const Optimizer& optim
   }
   ++steps_;
   in_step_ = true;
-  return upload(own, device);
+  std::vector<Tensor> of_batches;
+  for (size_t i = 0; i < batches.size(); ++i) {  // of each rank, its part of the batch
+    std::vector<int64_t> part;
+    for (size_t begin = i * size; begin < own.size(); begin += labels.size())
+      part.insert(part.end(), own.begin() + static_cast<std::ptrdiff_t>(begin),
+                  own.begin() + static_cast<std::ptrdiff_t>(begin + size));
+    of_batches.push_back(upload(part, device));
+  }
+  return of_batches;
 }
 
 void PartialFC::update(const Optimizer& optimizer) {

@@ -85,6 +85,9 @@ class PartialFC {
   /// step before was not ended; and on all ranks, naming two with their numbers, if not all have as many
   /// labels.
   Tensor sample(std::span<const int64_t> labels, const Optimizer& optimizer);
+  /// The same for the batches of a step whose gradients are accumulated, all of one size: the classes are
+  /// chosen once for all of them, and each has its labels. `min_classes` then is the size of all batches.
+  std::vector<Tensor> sample(const std::vector<std::vector<int64_t>>& batches, const Optimizer& optimizer);
   /// Puts the rows back, also of a step that the scaler skipped.
   void update(const Optimizer& optimizer);
 

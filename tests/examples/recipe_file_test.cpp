@@ -216,7 +216,7 @@ TEST(RecipeFile, TheShippedOnesAreSound) {
   const train_insightface::Options large = faces(recipes / "faces_wf42m_iresnet50.json");
   EXPECT_EQ(large.sample_rate, 0.2);
   EXPECT_EQ(large.lr, 0.4);
-  EXPECT_EQ(*large.warmup * static_cast<double>(large.epochs), 2.0);
+  EXPECT_EQ(*large.warmup * static_cast<double>(*large.epochs), 2.0);
   EXPECT_EQ(faces(recipes / "faces_ms1mv3_mobile_face_net.json").backbone, "mbf");
   for (const auto& entry : fs::directory_iterator(recipes)) {
     const fs::path& file = entry.path();

@@ -14,6 +14,7 @@
 #include <sinter/core/runtime/random.h>
 #include <sinter/nn/checkpoint/safetensors.h>
 #include <sinter/nn/data/image/files/encode_png.h>
+#include <sinter/nn/data/image/resize.h>
 
 #include "common/error_message.h"
 #include "common/temporary_folder.h"
@@ -363,7 +364,17 @@ void write_faces(const fs::path& root, const data::Dataset& faces) {
 TEST(TrainInsightfaceIjb, FacesAreAlignedEmbeddedAndPooledInBatchesOfAnySize) {
   const TemporaryFolder folder;
   // Of 28 pixels, made larger: grain of single pixels would not outlast being sampled twice.
-  const auto faces = resized(synthetic_faces(2, 28), 112);
+  const auto made_up = synthetic_faces(2, 28);
+  sinter::nn::data::MemoryDataset::Content content{
+      .height = 112, .width = 112, .channels = 3, .pixels = {}, .labels = {}, .class_names = {"0", "1"}};
+  for (int64_t i = 0; i < made_up->size(); ++i) {
+    const sinter::nn::data::Sample sample = made_up->get(i);
+    sinter::nn::data::Image large;
+    sinter::nn::data::resize(sample.image, 112, 112, large);
+    content.pixels.insert(content.pixels.end(), large.pixels.begin(), large.pixels.end());
+    content.labels.push_back(sample.label);
+  }
+  const auto faces = std::make_shared<sinter::nn::data::MemoryDataset>(std::move(content));
   write_faces(folder.path(), *faces);
   Options options;
   options.ijb = folder.path().string();

@@ -99,7 +99,7 @@ struct Parts {
         model(make_backbone(options), centres.head()),
         optimizer(make_optimizer(options, model)),
         scaler(nn::GradScaler::options_for(compute_dtype(options))),
-        schedule(make_schedule(options, kSteps)) {
+        schedule(sinter::examples::make_schedule(options, kBatches)) {
     fill(model);
     centres.to(device);
     model.to(device);
@@ -107,7 +107,7 @@ struct Parts {
       return std::vector<Tensor>{model(inputs[0], inputs[1])};
     };
     job = std::make_unique<nn::TrainJob>(
-        model, optimizer, step, nn::TrainJobOptions{.max_grad_norm = options.clip, .scaler = &scaler});
+        model, *optimizer, step, nn::TrainJobOptions{.max_grad_norm = options.clip, .scaler = &scaler});
     model.train();
     const bool is_channels_last = *options.layout == Layout::kNHWC;
     const Shape shape = is_channels_last ? Shape{kBatch, kSize, kSize, 3} : Shape{kBatch, 3, kSize, kSize};
@@ -117,15 +117,15 @@ struct Parts {
 
   /// The loss before the step.
   double step(int64_t number, const Tensor& images, std::span<const int64_t> labels) {
-    set_momentum(options, kSteps, number, optimizer);
-    const Tensor rows = centres.sample(labels, optimizer);
+    sinter::examples::set_momentum(options, kSteps, number, *optimizer);
+    const Tensor rows = centres.sample(labels, *optimizer);
     const double loss = job->step(images, rows, schedule(number)).item();
-    centres.update(optimizer);
+    centres.update(*optimizer);
     return loss;
   }
   /// Of the last step, as the optimiser's kernels read them.
   std::vector<double> rate_and_momentum() const {
-    for (const auto& [name, tensor] : optimizer.tensors()) {
+    for (const auto& [name, tensor] : optimizer->tensors()) {
       if (name == "learning_rate") return tensor.to_vector<double>();
     }
     return {};
@@ -135,7 +135,7 @@ struct Parts {
   std::shared_ptr<Communicator> ranks;
   nn::PartialFC centres;
   FaceModel model;
-  nn::SGD optimizer;
+  std::unique_ptr<nn::Optimizer> optimizer;
   nn::GradScaler scaler;
   nn::Schedule schedule;
   std::unique_ptr<nn::TrainJob> job;
@@ -159,7 +159,7 @@ Batch batch_of(const Faces& faces, const Tensor& images, int64_t step) {
 
 /// The largest error of a digest of the first steps' momenta, and whose it is.
 std::pair<double, std::string> momenta_error(const Reference& reference, const Parts& parts) {
-  const nn::State state = parts.optimizer.state();
+  const nn::State state = parts.optimizer->state();
   std::pair<double, std::string> worst{0.0, ""};
   for (const nn::Parameter& parameter : parts.model.parameters()) {
     const std::string name = "momentum." + parameter.name();
@@ -287,7 +287,7 @@ TEST(TrainInsightfaceStart, IsThatOfPyTorch) {
   }
 }
 
-/// Images of two pixels, white and black; the label is the number of the image.
+/// Images of 16 pixels a side, the left half white, the other black; the label is the number of the image.
 class Numbered final : public nn::data::Dataset {
  public:
   static constexpr int64_t kCount = 250;
@@ -296,9 +296,9 @@ class Numbered final : public nn::data::Dataset {
   const std::vector<std::string>& class_names() const override { return names_; }
   void read(int64_t index, nn::data::Sample& sample, const nn::data::DecodeHintFunction&) const override {
     sample.label = index;
-    sample.image.reshape(1, 2, 3);
-    uint8_t* const row = sample.image.row(0);
-    for (int64_t i = 0; i < 6; ++i) row[i] = i < 3 ? 255 : 0;
+    sample.image.reshape(16, 16, 3);
+    for (int64_t i = 0; i < 16 * 16 * 3; ++i)
+      sample.image.pixels[static_cast<size_t>(i)] = i / 3 % 16 < 8 ? 255 : 0;
   }
 
  private:
@@ -309,6 +309,8 @@ TEST(TrainInsightfaceData, IsShuffledAndMirroredAnewInEachEpoch) {
   constexpr int64_t kEpochsHere = 40;
   Options options = recipe(Device::cpu());
   options.batch = 50;
+  options.synthetic = 0;
+  options.image_size = 16;
   options.seed = 3;
   const auto ranks = Communicator::join(ProcessEnvironment{});
   const auto faces = std::make_shared<Numbered>();
@@ -323,7 +325,7 @@ TEST(TrainInsightfaceData, IsShuffledAndMirroredAnewInEachEpoch) {
       const std::span<const int64_t> labels = batch->host_labels;
       const std::vector<float> values = batch->images.to_vector<float>();
       for (size_t i = 0; i < labels.size(); ++i) {
-        const bool is_mirrored = values[i * 6] < 0.0f;
+        const bool is_mirrored = values[i * 16 * 16 * 3] < 0.0f;
         mirrored[labels[i]] += is_mirrored ? 1 : 0;
         all_mirrored += is_mirrored ? 1 : 0;
         order.push_back(labels[i]);

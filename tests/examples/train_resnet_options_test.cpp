@@ -259,7 +259,7 @@ TEST(TrainResnetOptions, NameTheSchedule) {
   const auto rates = [](const char* name, const char* warmup) {
     const Options options =
         completed(parse({"--schedule", name, "--warmup", warmup, "--lr", "0.5", "--epochs", "10"}), 3);
-    const sinter::nn::Schedule schedule = make_schedule(options, 100 / *options.epochs);
+    const sinter::nn::Schedule schedule = sinter::examples::make_schedule(options, 100 / *options.epochs);
     return std::vector<double>{schedule(0), schedule(20), schedule(50), schedule(99)};
   };
   const auto expect = [](const std::vector<double>& got, const std::vector<double>& expected) {
@@ -281,7 +281,7 @@ TEST(TrainResnetOptions, NameTheSchedule) {
 
 TEST(TrainResnetOptions, SchedulesCountEpochs) {
   const auto schedule = [](std::initializer_list<const char*> words) {
-    return make_schedule(completed(parse(words), 3), 10);
+    return sinter::examples::make_schedule(completed(parse(words), 3), 10);
   };
   const auto steps = schedule({"--schedule", "multi-step", "--milestones", "3,5", "--gamma", "0.2",
                                "--warmup-epochs", "2", "--lr", "0.5", "--epochs", "8"});

@@ -127,6 +127,58 @@ TEST_P(PartialFcTest, OnlyTheChosenCentresAndTheirMomentaMove) {
   EXPECT_GT(ever.size(), 40u) << "other classes come by";
 }
 
+// A step of several batches: centres are chosen once, for the labels of all, and what is learnt is what the
+// batches together teach.
+TEST_P(PartialFcTest, BatchesOfAStepShareItsCentres) {
+  const PartialFCOptions options{.sample_rate = 0.2, .min_classes = 10, .seed = 3};
+  Face parts(options, device()), whole(options, device());
+  for (int64_t step = 0; step < 3; ++step) {
+    const std::vector<int64_t> labels = labels_of_step(step);
+    const Tensor x = floats({10, 6}, step).to(device());
+    const std::vector<Tensor> rows = parts.centres.sample(
+        {{labels.begin(), labels.begin() + 5}, {labels.begin() + 5, labels.end()}}, parts.sgd);
+    const Tensor together = whole.centres.sample(labels, whole.sgd);
+    ASSERT_EQ(rows.size(), 2u);
+    EXPECT_EQ(parts.centres.sampled(), whole.centres.sampled()) << step;
+    std::vector<int64_t> joined = rows[0].to_vector<int64_t>();
+    const std::vector<int64_t> second = rows[1].to_vector<int64_t>();
+    joined.insert(joined.end(), second.begin(), second.end());
+    EXPECT_EQ(joined, together.to_vector<int64_t>()) << step;
+    parts.sgd.zero_grad();
+    for (int64_t i = 0; i < 2; ++i) {
+      const Tensor half = ops::slice(x, 0, 5 * i, 5 * i + 5);
+      backward(0.5 * parts.centres.head()(parts.backbone(half), rows[static_cast<size_t>(i)]));
+    }
+    whole.sgd.zero_grad();
+    backward(whole.centres.head()(whole.backbone(x), together));
+    for (Face* face : {&parts, &whole}) {
+      face->sgd.step(0.1);
+      face->centres.update(face->sgd);
+    }
+  }
+  const State a = parts.centres.state(), b = whole.centres.state();
+  for (const char* name : {"weight", "momentum"})
+    testing::expect_near(a.at(name), b.at(name).to_vector<float>(), 1e-5);
+  testing::expect_near(parts.backbone.weight.tensor(), whole.backbone.weight.tensor().to_vector<float>(),
+                       1e-5);
+}
+
+TEST(PartialFcHostTest, BatchesOfAStepAreOfOneSizeAndFit) {
+  Face face({.sample_rate = 0.04, .min_classes = 4, .seed = 9});
+  EXPECT_EQ(message_of<InvalidArgument>([&] {
+              face.centres.sample({{1, 2}, {3}}, face.sgd);
+            }),
+            "[partial_fc] expected batches of one size but got 2 and 1 labels");
+  EXPECT_EQ(message_of<InvalidArgument>(
+                [&] { face.centres.sample(std::vector<std::vector<int64_t>>(), face.sgd); }),
+            "[partial_fc] expected a batch for the step but got none");
+  EXPECT_THROW(face.centres.sample({{1, 2, 3}, {4, 5, 6}}, face.sgd), Error)
+      << "six classes do not fit among four";
+  EXPECT_EQ(face.centres.sample({{1, 2}, {3, 4}}, face.sgd).size(), 2u);
+  EXPECT_EQ(face.centres.sampled(), (std::vector<int64_t>{1, 2, 3, 4}));
+  EXPECT_THROW(face.centres.sample({{1, 2}, {3, 4}}, face.sgd), Error) << "the step was not ended";
+}
+
 TEST(PartialFcHostTest, MomentaComeBackWithTheirRows) {
   // Two steps with the same class between which another takes part: its centre moves as if nothing had been
   // between.

@@ -6,13 +6,9 @@
 #include <sinter/core/base/error.h>
 
 #include "common/console.h"
-#include "trainer.h"
+#include "trainer/trainer_base.h"
 
-namespace train_resnet {
-
-using namespace sinter;
-using examples::complain;
-using examples::say;
+namespace sinter::examples {
 
 namespace {
 
@@ -26,8 +22,8 @@ constexpr size_t kLongestByScope = 10;
 
 }  // namespace
 
-void Trainer::profile_steps() {
-  if (options_.profile == 0) return;
+void TrainerBase::profile_steps() {
+  if (common_.profile == 0) return;
   if (total_.steps == kFirstProfiled - kTimedBefore) {
     take_compute_time();
     profile_.seconds_before = total_.compute_seconds;
@@ -35,13 +31,13 @@ void Trainer::profile_steps() {
     take_compute_time();
     profile_.step_us = 1e6 * (total_.compute_seconds - profile_.seconds_before) / kTimedBefore;
     profile_.calls = std::make_unique<OpProfile>(
-        OpProfile::Options{.by_scope = true, .timeline = options_.trace.empty() ? 0 : kMostTraced});
-  } else if (total_.steps == kFirstProfiled + options_.profile) {
+        OpProfile::Options{.by_scope = true, .timeline = common_.trace.empty() ? 0 : kMostTraced});
+  } else if (total_.steps == kFirstProfiled + common_.profile) {
     finish_profile();
   }
 }
 
-void Trainer::finish_profile() {
+void TrainerBase::finish_profile() {
   if (profile_.calls == nullptr) return;
   const std::unique_ptr<OpProfile> calls = std::exchange(profile_.calls, nullptr);
   calls->stop();
@@ -57,23 +53,20 @@ void Trainer::finish_profile() {
     say("the {} longest by part of the model\n{}\n", kLongestByScope,
         calls->table({.max_rows = kLongestByScope}));
   }
-  if (options_.trace.empty()) return;
+  if (common_.trace.empty()) return;
   try {
-    calls->write_trace(options_.trace);
-    say("trace written to {}\n\n", options_.trace);
+    calls->write_trace(common_.trace);
+    say("trace written to {}\n\n", common_.trace);
   } catch (const IoError& error) {
     complain("warning: --trace {}; training goes on", error.what());
   }
 }
 
-bool Trainer::train() {
-  const bool is_complete = TrainerBase::train();
-  if (options_.profile > 0 && total_.steps <= kFirstProfiled) {
-    complain(
-        "warning: --profile begins at the eleventh step, which this run did not reach: nothing was timed{}",
-        options_.trace.empty() ? "" : ", and --trace is not written");
-  }
-  return is_complete;
+void TrainerBase::tell_unprofiled() const {
+  if (common_.profile == 0 || total_.steps > kFirstProfiled) return;
+  complain(
+      "warning: --profile begins at the eleventh step, which this run did not reach: nothing was timed{}",
+      common_.trace.empty() ? "" : ", and --trace is not written");
 }
 
-}  // namespace train_resnet
+}  // namespace sinter::examples
