@@ -126,6 +126,7 @@ set(SINTER_PUBLIC_HEADERS
   nn/job/infer_job.h
   nn/job/infer_queue.h
   nn/job/job_trace.h
+  nn/job/report/step_forecast.h
   nn/job/train_job.h
   nn/layers/activation.h
   nn/layers/conv2d.h

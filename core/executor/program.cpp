@@ -18,6 +18,11 @@ namespace {
 
 constexpr size_t kAlignment = 64;  // of inputs on the CPU, for kernels that were chosen for aligned ones
 
+/// Stands for memory that is not taken yet, while kernels are chosen, which ask how it is aligned.
+std::byte* address_like_that_of_memory(Device device) {
+  return reinterpret_cast<std::byte*>(device.is_cpu() ? kAlignment : kPlanAlignment);
+}
+
 constexpr size_t kSmallConstant = 64 << 10;  // bytes of what is computed from nothing and then kept
 constexpr int64_t kPreparingThreads = 8;
 constexpr size_t kMostOutputSets = 16;  // that are watched for being let go of
@@ -76,22 +81,54 @@ struct Program::InputPlace {
   std::vector<Reader> readers = {};
 };
 
-Program::Program(std::unique_ptr<const Graph> graph, Device device, const ProgramOptions& options)
-    : graph_(std::move(graph)), device_(device), stream_(current_stream(device)) {
+// Nothing is taken before all is decided: what is timed on the way has the room for itself.
+Program::Program(std::unique_ptr<const Graph> graph, Device device, const ProgramOptions& options,
+                 Kernels kernels)
+    : graph_(std::move(graph)),
+      device_(device),
+      arena_base_(address_like_that_of_memory(device)),
+      stream_(current_stream(device)) {
   for (size_t i = 0; i < graph_->inputs().size(); ++i) {
-    const GraphValue* const value = graph_->inputs()[i];
-    InputPlace& place = input_places_[value];
+    InputPlace& place = input_places_[graph_->inputs()[i]];
     place.index = i;
-    place.own = Tensor::empty(value->spec);
-    place.data = static_cast<std::byte*>(place.own.raw_data());
+    place.data = address_like_that_of_memory(device);
   }
   find_preparation();
   plan(options);
   make_calls();
-  choose_kernels();
+  if (kernels == Kernels::kChosen) choose_kernels();
   may_capture_ = options.capture && backend_of(device_).can_capture();
-  if (device_.is_cpu()) {
-    for (auto& [value, place] : input_places_) place.own = {};
+}
+
+Program::Program(std::unique_ptr<const Graph> graph, Device device, const ProgramOptions& options)
+    : Program(std::move(graph), device, options, Kernels::kChosen) {
+  take_memory();
+}
+
+std::unique_ptr<const Program> Program::planned(std::unique_ptr<const Graph> graph, Device device,
+                                                const ProgramOptions& options, Kernels kernels) {
+  return std::unique_ptr<const Program>(new Program(std::move(graph), device, options, kernels));
+}
+
+void Program::take_memory() {
+  // On a CPU inputs are mostly read where they are (bind_inputs).
+  for (auto& [value, place] : input_places_) {
+    if (device_.is_cpu()) continue;
+    place.own = Tensor::empty(value->spec);
+    place.data = static_cast<std::byte*>(place.own.raw_data());
+  }
+  arena_ = Storage::allocate(stats_.arena_bytes, device_);
+  arena_base_ = static_cast<std::byte*>(arena_->data());
+  workspace_ = Storage::allocate(stats_.workspace_bytes, device_);
+  for (const auto* calls : {&preparation_calls_, &calls_}) {
+    for (const auto& call : *calls) {
+      const GraphNode& node = call->node;
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        if (node.input(i) != nullptr) call->views[i].data = address_of(*node.input(i));
+      }
+      for (size_t i = 0; i < node.outputs.size(); ++i)
+        call->views[node.inputs.size() + i].data = address_of(*node.outputs[i]);
+    }
   }
 }
 
@@ -141,7 +178,6 @@ void Program::plan(const ProgramOptions& options) {
   for (const auto& [value, buffer] : lifetimes.over) offsets_[value] = offsets_.at(buffer);
   stats_.arena_bytes = plan.bytes;
   stats_.least_arena_bytes = plan.lower_bound;
-  arena_ = Storage::allocate(plan.bytes, device_);
 }
 
 std::byte* Program::address_of(const GraphValue& value) const {
@@ -150,7 +186,7 @@ std::byte* Program::address_of(const GraphValue& value) const {
   for (; root->base != nullptr; root = root->base) offset += root->base_offset;
   if (root->kind == GraphValue::Kind::kInput) return input_places_.at(root).data + offset;
   if (root->is_memory()) return static_cast<std::byte*>(root->tensor.raw_data()) + offset;
-  return static_cast<std::byte*>(arena_->data()) + offsets_.at(root) + offset;
+  return arena_base_ + offsets_.at(root) + offset;
 }
 
 void Program::make_calls() {
@@ -169,6 +205,10 @@ void Program::make_calls() {
     for (const GraphValue* value : node->outputs) {
       outputs.push_back(value->spec);
       views.push_back({address_of(*value), value->spec.shape, value->spec.dtype, true});
+    }
+    if (!preparation_.contains(node)) {
+      for (const TensorSpec* spec : specs) stats_.moved_bytes += spec != nullptr ? spec->bytes() : 0;
+      for (const TensorSpec& spec : outputs) stats_.moved_bytes += spec.bytes();
     }
     auto& calls = preparation_.contains(node) ? preparation_calls_ : calls_;
     calls.push_back(std::make_unique<Call>(*node, std::move(specs), std::move(outputs), std::move(views)));
@@ -221,13 +261,12 @@ void Program::choose_kernels() {
       stats_.workspace_bytes = std::max(stats_.workspace_bytes, call->choice.workspace_bytes);
     }
   }
-  workspace_ = Storage::allocate(stats_.workspace_bytes, device_);
 }
 
 std::vector<ProgramCall> Program::calls() const {
   std::vector<ProgramCall> all;
   for (const auto& call : calls_) {
-    all.push_back({&call->node, call->choice.kernel->name,
+    all.push_back({&call->node, call->choice.kernel != nullptr ? call->choice.kernel->name : std::string(),
                    call->choice.prepared != nullptr ? call->choice.prepared->detail() : std::string()});
   }
   return all;
@@ -373,6 +412,7 @@ void Program::follow_stream() {
 
 std::vector<Tensor> Program::run(std::span<const Tensor> inputs) {
   const ExclusiveUse::Scope scope(use_, "job", "give each thread a program of its own");
+  SINTER_ASSERT(arena_ != nullptr, "[job] a program that is only planned cannot run");
   Backend& backend = backend_of(device_);
   backend.make_current(device_.index);
   done_ = 0;

@@ -36,7 +36,8 @@ struct ProgramStats {
   size_t calls = 0;              ///< kernels that a run starts, at least
   size_t arena_bytes = 0;        ///< for intermediate tensors
   size_t least_arena_bytes = 0;  ///< the largest sum of intermediate tensors that live at once
-  size_t workspace_bytes = 0;    ///< scratch, shared by all calls
+  size_t workspace_bytes = 0;    ///< scratch, shared by all calls; 0 where no kernels were chosen
+  size_t moved_bytes = 0;        ///< that the calls of a run read and write, caches aside
   size_t launches = 0;           ///< of what was captured, in a run; 0: it makes one call after the other
 };
 
@@ -55,6 +56,14 @@ struct ProgramProgress {
 
 class Program {
  public:
+  /// How far Program::planned goes: whether it chooses kernels, which may time them, or leaves that.
+  enum class Kernels : uint8_t { kChosen, kLeft };
+
+  /// What a program of `graph` would be: all of it but memory of its own, for whoever asks what it would
+  /// take. Cannot run.
+  static std::unique_ptr<const Program> planned(std::unique_ptr<const Graph> graph, Device device,
+                                                const ProgramOptions& options, Kernels kernels);
+
   /// Prepares `graph`, whose tensors are all on `device`, for the calling thread's current stream. Throws
   /// Unsupported where an op has no kernel, and OutOfMemory.
   Program(std::unique_ptr<const Graph> graph, Device device, const ProgramOptions& options = {});
@@ -84,6 +93,8 @@ class Program {
     std::shared_ptr<CapturedWork> captured = nullptr;
   };
 
+  Program(std::unique_ptr<const Graph> graph, Device device, const ProgramOptions& options, Kernels kernels);
+  void take_memory();
   void plan(const ProgramOptions& options);
   void make_calls();
   void choose_kernels();
@@ -103,6 +114,7 @@ class Program {
   std::unique_ptr<const Graph> graph_;
   Device device_;
   ProgramStats stats_;
+  std::byte* arena_base_;  // where the arena begins; before there is one, an address as well aligned
   std::shared_ptr<Storage> arena_;
   std::shared_ptr<Storage> workspace_;
   std::map<const GraphValue*, size_t> offsets_;  // in the arena, of roots

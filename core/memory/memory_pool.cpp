@@ -10,6 +10,7 @@
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/base/log.h>
+#include <sinter/core/memory/block_bytes.h>
 #include <sinter/core/memory/block_store.h>
 #include <sinter/core/memory/memory_pool.h>
 
@@ -39,6 +40,14 @@ constexpr size_t kBudgetPart = 6;             // the part of the peak that may b
 
 size_t round_up(size_t bytes, size_t granule) {
   return (bytes + granule - 1) / granule * granule;
+}
+
+bool is_small(size_t bytes) {
+  return bytes <= kSmallRequest;
+}
+
+size_t granule_of(size_t bytes) {
+  return is_small(bytes) ? kSmallGranule : kLargeGranule;
 }
 
 // True if a block of this size is better kept whole for somebody who needs it.
@@ -84,6 +93,10 @@ PoolMode pool_mode_from_environment() {
   if (mode == "poison") return PoolMode::kPoison;
   throw_error<InvalidArgument>("[memory] SINTER_MEMORY: expected caching, passthrough or poison but got '{}'",
                                mode);
+}
+
+size_t pool_block_bytes(size_t bytes) {
+  return pool_mode_from_environment() == PoolMode::kPassThrough ? bytes : round_up(bytes, granule_of(bytes));
 }
 
 // All of it runs under the mutex.
@@ -217,8 +230,8 @@ void* MemoryPool::Impl::allocate(size_t bytes, StreamId stream) {
   if (fail_in != 0 && --fail_in == 0) throw_out_of_memory(bytes);
   if (store.has_pending()) store.retire_pending(false);
 
-  const bool small = bytes <= kSmallRequest;
-  const size_t granule = small ? kSmallGranule : kLargeGranule;
+  const bool small = is_small(bytes);
+  const size_t granule = granule_of(bytes);
   const size_t rounded = caches() ? round_up(bytes, granule) : bytes;
   Heap& heap = store.heap_of(stream);
   Block& block = store.take(find_or_grow(rounded, small, heap), rounded, granule, heap);

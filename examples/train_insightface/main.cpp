@@ -40,6 +40,7 @@
 #include "run/model_files.h"
 #include "run/output_files.h"
 #include "trainer.h"
+#include "trainer/trainer_plan.h"
 #include "trainer/trainer_run.h"
 #include "verifier.h"
 
@@ -165,6 +166,22 @@ void check_same_start(const Communicator& ranks, const std::optional<LoadedCheck
   examples::check_same_start(ranks, facts_of(options, checkpoint, of_data, recipe_of(options)));
 }
 
+/// As many of the pairs as a plan tries, of which nothing is told but the time.
+std::vector<FacePairs> tried_pairs(const std::vector<FacePairs>& all, const Options& options,
+                                   sinter::Device device, const Communicator& ranks,
+                                   examples::TestSample& sample) {
+  std::vector<FacePairs> tried;
+  for (const FacePairs& faces : all) {
+    const int64_t size = faces.images->size();
+    const int64_t pairs = std::min<int64_t>(examples::tried_images(options, device, size) / 2,
+                                            static_cast<int64_t>(faces.pairs.size()));
+    tried.push_back({faces.name, faces.images, {faces.pairs.begin(), faces.pairs.begin() + pairs}, {}, {}});
+    sample.images += 2 * pairs / ranks.size();
+    sample.of += size / ranks.size();
+  }
+  return tried;
+}
+
 int train(Options& options, sinter::Device device, const std::optional<LoadedCheckpoint>& checkpoint,
           const Communicator& ranks) {
   identify_run(checkpoint, ranks, options);
@@ -174,23 +191,33 @@ int train(Options& options, sinter::Device device, const std::optional<LoadedChe
   const std::vector<FacePairs> pairs = open_all_pairs(options.verify);
   if (checkpoint) check_recipe(options, *checkpoint);
   check_same_start(ranks, checkpoint, options, data, pairs);
+  if (options.plan) forget_files(options);
+  const sinter::nn::ModelMetadata metadata = describe_model(options, examples::describe_data(*data.faces));
+  examples::TestSample sample;
+  const std::vector<FacePairs> tried = tried_pairs(pairs, options, device, ranks, sample);
+  settle_batch(options, data.faces->size(), sample, ranks, [&] {
+    return std::make_unique<Trainer>(options, device, data, tried, metadata, start, ranks);
+  });
   describe_run(options, data, pairs, device);
   if (ranks.size() > 1) {
     say("  {:<8} {} ({}), {} images of each batch and about {} identities on each\n", "ranks", ranks.size(),
         ranks.environment().launcher, *options.batch / ranks.size(),
         data.faces->num_classes() / ranks.size());
   }
-  const sinter::nn::ModelMetadata metadata = describe_model(options, examples::describe_data(*data.faces));
   bool same_data = true;
   if (const auto before = checkpoint ? examples::read_metadata(*checkpoint) : std::nullopt)
     same_data =
         examples::check_same_data(checkpoint->folder.string(), *before, metadata, options.change_recipe);
   if (!options.write_recipe.empty()) examples::write_recipe_file(options.write_recipe, recipe_of(options));
   examples::catch_stop_signals();
-  Trainer trainer(options, device, data, pairs, metadata, start, ranks);
+  Trainer trainer(options, device, data, options.plan ? tried : pairs, metadata, start, ranks);
   say("  {:<8} {:.2f} million, and {:.2f} million of centres\n\n", "weights",
       static_cast<double>(trainer.parameter_count()) / 1e6,
       static_cast<double>(trainer.centres().classes() * trainer.centres().row_width()) / 1e6);
+  if (options.plan) {
+    trainer.tell_plan(sample);
+    return trainer.stopped_by() != 0 ? 128 + trainer.stopped_by() : 0;
+  }
   if (checkpoint) trainer.restore(*checkpoint, same_data);
   if (ranks.rank() == 0) check_room(options, trainer);
   const bool complete = trainer.train();
@@ -325,10 +352,10 @@ int evaluate_ijb(Options& options, sinter::Device device, const std::optional<Lo
 int run(Options options, const Communicator& ranks, sinter::Device device) {
   const std::optional<LoadedCheckpoint> checkpoint = find_checkpoint(options);
   std::optional<examples::FolderLock> lock;
-  if (ranks.rank() == 0) check_outputs(options, lock);
+  if (ranks.rank() == 0 && !options.plan) check_outputs(options, lock);
   if (options.threads > 0) sinter::set_num_threads(options.threads);
   sinter::manual_seed(options.seed);
-  complete(options, device);
+  complete(options, options.plans_for_gpu() ? sinter::Device::cuda() : device);
   if (options.evaluate) return evaluate(options, device, checkpoint);
   if (!options.embed.empty()) return write_embeddings(options, device, checkpoint);
   if (!options.ijb.empty()) return evaluate_ijb(options, device, checkpoint);

@@ -37,7 +37,7 @@ CLI::Validator margin_text() {
 
 constexpr examples::CommonHelp kHelp = {
     .steps = {.epochs = "Passes over the training data (20)",
-              .batch = "Images per step (128)",
+              .batch = "Images per step (128), or auto: the most that memory holds",
               .lr = "Largest learning rate (sgd: 0.1; adamw, adam, rmsprop: 0.001; lars: 8; lamb: 0.01)",
               .warmup = "Share of the run in which the learning rate rises (0.3 under one-cycle, else 0)",
               .nesterov = "Nesterov's form of the momentum (off)",
@@ -232,6 +232,8 @@ std::string check_model(const Options& options) {
 
 /// Mistakes in how options go together; empty if there is none.
 std::string check_together(const Options& options) {
+  if (options.plan && !options.trains())
+    return fmt::format("--plan is of training: leave {} out", options.only());
   const bool has_data = !options.data.empty() || options.synthetic > 0;
   if (!options.data.empty() && options.synthetic > 0)
     return "--data and --synthetic cannot go together: either are the faces to train on";

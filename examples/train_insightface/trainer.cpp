@@ -61,14 +61,24 @@ nn::AnyModule Trainer::tested_backbone() const {
   return backbone;
 }
 
+std::vector<TensorSpec> Trainer::batch_specs(int64_t batch) const {
+  const int64_t size = options_.image_size;
+  const Shape images = examples::image_shape(*options_.layout, batch / ranks_.size(), size, size, 3);
+  return {{images, compute_dtype(options_), device_}, {{batch}, DType::kInt64, device_}};
+}
+
+int64_t Trainer::tests_of_run() const {
+  const int64_t every = options_.verify_every;  // and at the end
+  return every > 0 ? (total_steps() + every - 1) / every : *options_.epochs;
+}
+
 void Trainer::prepare() {
-  const int64_t rows = std::min(*options_.batch, plan_.images->size()), size = options_.image_size;
-  const Shape images = examples::image_shape(*options_.layout, rows / ranks_.size(), size, size, 3);
+  const std::vector<TensorSpec> specs = batch_specs(std::min(*options_.batch, plan_.images->size()));
   if (job_ != nullptr) {
     model_.train();
-    const TensorSpec specs[] = {{images, compute_dtype(options_), device_}, {{rows}, DType::kInt64, device_}};
     job_->prepare(specs);
   } else if (device_.is_cuda()) {
+    const Shape& images = specs[0].shape;
     const nn::AnyModule copy = nn::clone(model_.backbone);
     const Tensor embeddings = copy(Tensor::zeros(images, compute_dtype(options_), device_));
     backward(embeddings, {.gradient = Tensor::zeros(embeddings.shape(), embeddings.dtype(), device_)});

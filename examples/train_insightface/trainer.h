@@ -41,6 +41,9 @@ class Trainer final : public sinter::examples::TrainerBase {
   const sinter::nn::ModuleBase& module() const override { return model_; }
   Recipe recipe() const override { return recipe_of(options_); }
   void prepare() override;
+  std::vector<sinter::TensorSpec> batch_specs(int64_t batch) const override;
+  void try_test() override { compare_here(); }
+  int64_t tests_of_run() const override;
   void before_step() override;
   bool reads_ahead() const override { return true; }
   sinter::Tensor train_batch(const sinter::nn::data::Batch& batch, double learning_rate, bool begins_step,

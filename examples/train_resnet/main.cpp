@@ -34,6 +34,7 @@
 #include "run/left_files.h"
 #include "start.h"
 #include "trainer.h"
+#include "trainer/trainer_plan.h"
 #include "trainer/trainer_run.h"
 
 namespace {
@@ -103,19 +104,36 @@ int finish(const Options& options, Trainer& trainer, bool complete, const Commun
   return !result && trainer.stopped_by() != 0 ? 128 + trainer.stopped_by() : 0;
 }
 
+/// The data with as much of the tests as a plan tries.
+Data with_tried_tests(Data data, const Options& options, sinter::Device device, const Communicator& ranks,
+                      sinter::examples::TestSample& sample) {
+  sample.batch = kTestBatch;
+  data.test = sinter::examples::tried_part(data.test, options, device, ranks, sample);
+  return data;
+}
+
 int run(Options options, const Communicator& ranks, sinter::Device device) {
   check_place(options);
   std::optional<sinter::examples::FolderLock> lock;
-  if (ranks.rank() == 0) check_outputs(options, lock);
+  if (ranks.rank() == 0 && !options.plan) check_outputs(options, lock);
   const Start start = find_start(options);
+  if (options.plan) forget_files(options);
   identify_run(start.checkpoint, ranks, options);
   if (options.threads > 0) sinter::set_num_threads(options.threads);
   sinter::manual_seed(options.seed);
   const Data data = open_data(options);
-  complete(options, *data.train, device);
+  complete(options, *data.train, options.plans_for_gpu() ? sinter::Device::cuda() : device);
   settle_stem(start.weights, *data.train, options);
   if (start.checkpoint) check_recipe(options, *start.checkpoint);
   check_same_start(ranks, start, options, data);
+  sinter::examples::TestSample sample;
+  const Data tried = with_tried_tests(data, options, device, ranks, sample);
+  settle_batch(options, data.train->size(), sample, ranks, [&] {
+    const auto channels = static_cast<size_t>(data.train->get(0).image.channels);
+    const auto metadata =
+        describe_model(options, *data.train, {std::vector(channels, 0.0F), std::vector(channels, 1.0F)});
+    return std::make_unique<Trainer>(options, device, tried, metadata, start.weights, ranks);
+  });
   describe_run(options, data, device);
   data.damaged->tell();
   if (ranks.size() > 1) {
@@ -127,9 +145,13 @@ int run(Options options, const Communicator& ranks, sinter::Device device) {
     sinter::examples::write_recipe_file(options.write_recipe, recipe_of(options));
 
   catch_stop_signals();
-  Trainer trainer(options, device, data, meaning.metadata, start.weights, ranks);
+  Trainer trainer(options, device, options.plan ? tried : data, meaning.metadata, start.weights, ranks);
   if (options.image_size > 0) say("  {:<8} {}\n", "decoding", trainer.decoder());
   say("  {:<8} {:.2f} million\n\n", "weights", static_cast<double>(trainer.model().parameter_count()) / 1e6);
+  if (options.plan) {
+    trainer.tell_plan(sample);
+    return trainer.stopped_by() != 0 ? 128 + trainer.stopped_by() : 0;
+  }
   if (start.checkpoint) {
     options.evaluate ? trainer.restore_model(*start.checkpoint)
                      : trainer.restore(*start.checkpoint, meaning.same_data);

@@ -24,7 +24,8 @@ using examples::whole;
 
 constexpr examples::CommonHelp kHelp = {
     .steps = {.epochs = "Passes over the training data (default 30)",
-              .batch = "Images per step (32 for small sets, else 512 on a GPU and 128 on a CPU)",
+              .batch = "Images per step (32 for small sets, else 512 on a GPU and 128 on a CPU), or auto: the most that memory "
+              "holds",
               .lr = "Largest learning rate (sgd: 0.1 for small sets, else 0.4; adamw, adam: 0.003 and 0.002; "
                     "rmsprop: 0.001; lars: 8; lamb: 0.01 and 0.008)",
               .warmup = "Share of the run in which the learning rate rises (0.2)",
@@ -113,6 +114,7 @@ OptionTable table_of(Options& options) {
 std::string check_together(const Options& options) {
   if (const std::string mistake = check_prediction(options.prediction, options); !mistake.empty())
     return mistake;
+  if (options.plan && options.prediction.wanted()) return "--plan is of training: leave --predict out";
   if (options.evaluate && !options.resume && options.load_weights.empty())
     return needs_weights("--evaluate", options);
   if (options.decode == "gpu" && options.image_size == 0 && !options.resume && !options.prediction.wanted())

@@ -207,7 +207,7 @@ nn::data::DataLoaderOptions test_loader_options(const Options& options, Device d
     metadata.resize_size = test_resize(options);
     transforms = nn::test_transforms(metadata);
   }
-  return {.batch_size = 250,
+  return {.batch_size = kTestBatch,
           .workers = *options.workers,
           .device = device,
           .dtype = compute_dtype(options),

@@ -17,6 +17,8 @@ namespace train_resnet {
 /// What the names of the classifier begin with.
 constexpr const char* kHead = "fc.";
 
+constexpr int64_t kTestBatch = 250;
+
 struct Data {
   std::shared_ptr<const sinter::nn::data::Dataset> train, test;
   std::string name, kind;

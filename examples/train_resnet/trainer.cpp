@@ -74,23 +74,26 @@ void Trainer::begin_epoch() {
     examples::say("from here on all of the network learns\n");
 }
 
-void Trainer::prepare() {
-  freeze();
+std::vector<TensorSpec> Trainer::batch_specs(int64_t batch) const {
   const Dataset& dataset = train_loader_.dataset();
   const nn::data::Image image = dataset.get(0).image;
-  const int64_t n = std::min(*options_.batch, dataset.size()) / ranks_.size();
+  const int64_t n = batch / ranks_.size();
   const bool crops = options_.image_size > 0;
   const Shape shape = examples::image_shape(*options_.layout, n, crops ? options_.image_size : image.height,
                                             crops ? options_.image_size : image.width, image.channels);
+  const TensorSpec labels{{n}, DType::kInt64, device_};
+  const TensorSpec targets{{n, dataset.num_classes()}, compute_dtype(options_), device_};
+  return {{shape, compute_dtype(options_), device_}, options_.augmentation.mixes() ? targets : labels};
+}
+
+void Trainer::prepare() {
+  freeze();
+  const std::vector<TensorSpec> specs = batch_specs(std::min(*options_.batch, plan_.images->size()));
   if (job_ != nullptr) {
     model_.train();
-    const TensorSpec labels{{n}, DType::kInt64, device_};
-    const TensorSpec targets{{n, dataset.num_classes()}, compute_dtype(options_), device_};
-    const TensorSpec specs[] = {{shape, compute_dtype(options_), device_},
-                                options_.augmentation.mixes() ? targets : labels};
     job_->prepare(specs);
   } else if (device_.is_cuda()) {
-    choose_algorithms(shape);
+    choose_algorithms(specs[0].shape);
   }
 }
 

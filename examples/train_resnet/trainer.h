@@ -60,6 +60,8 @@ class Trainer final : public sinter::examples::TrainerBase {
   const sinter::nn::ModuleBase& module() const override { return model_; }
   Recipe recipe() const override { return recipe_of(options_); }
   void prepare() override;
+  std::vector<sinter::TensorSpec> batch_specs(int64_t batch) const override;
+  void try_test() override { evaluate(); }
   void begin_epoch() override;
   /// As --freeze-trunk says of the present epoch.
   void freeze();

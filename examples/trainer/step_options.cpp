@@ -10,6 +10,7 @@
 
 #include "recipe/recipe_file.h"
 #include "run/command_line.h"
+#include "trainer/plan_options.h"
 
 namespace sinter::examples {
 namespace {
@@ -76,7 +77,7 @@ nn::data::DecodeOn StepOptions::decode_on() const {
 
 void add_length_rows(OptionTable& table, StepOptions& options, const StepHelp& help) {
   table.add("--epochs", options.epochs, whole(1, 1'000'000), help.epochs);
-  table.add("--batch", options.batch, whole(1, 1'000'000), help.batch);
+  add_batch_row(table, options.batch, options.batch_auto, help.batch);
   table
       .add("--accumulate", options.accumulate, whole(1, 1'000'000),
            "Batches whose gradients make one step; those left over at the end of an epoch are passed over")

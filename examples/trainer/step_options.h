@@ -35,6 +35,7 @@ struct CourseOptions {
 struct StepOptions {
   std::optional<int64_t> epochs;
   std::optional<int64_t> batch;
+  bool batch_auto = false;        // settle_batch() decides it
   int64_t accumulate = 1;         // batches whose gradients make one step
   std::string optimizer = "sgd";  // or adamw, adam, rmsprop, lars, lamb
   std::optional<double> lr;

@@ -26,6 +26,7 @@
 
 #include "common/progress_bar.h"
 #include "run/damaged_images.h"
+#include "run/gpu_meter.h"
 #include "run/run_folder.h"
 #include "run/step_log.h"
 #include "run/step_timer.h"
@@ -48,6 +49,13 @@ struct BestTest {
   int64_t epoch = 0;  // 0: it is not known
 };
 
+/// The part of the tests that a plan tries.
+struct TestSample {
+  int64_t images = 0;  // in it, on each rank; 0: there are no tests
+  int64_t of = 0;      // in a whole test, on each rank
+  int64_t batch = 0;   // how many are tested at once; 0: as many as a batch has
+};
+
 /// Of one rank; all of them do the same calls. Rank 0 alone writes files.
 class TrainerBase {
  public:
@@ -60,6 +68,13 @@ class TrainerBase {
   /// does not end the run; the next may succeed. Warns if the run ended before the steps that --profile asks
   /// for.
   bool train();
+
+  /// Prints what the run will take: memory, and, by steps that change the weights, time and energy. The
+  /// trainer's tests are `sample`.
+  void tell_plan(const TestSample& sample);
+  /// The largest batch of all ranks that the device's memory holds, told in a line; all ranks get one number.
+  /// Throws Error if it holds none.
+  int64_t settled_batch(const TestSample& sample);
 
   /// The signal that the ranks have agreed to stop for; 0 if there was none.
   int stopped_by() const { return stopped_by_; }
@@ -122,6 +137,11 @@ class TrainerBase {
   virtual bool tests_each_epoch() const { return false; }
   /// Makes a step of a batch op by op, and its gradients, but no update: to be looked at.
   virtual void rehearse(const nn::data::Batch& batch) = 0;
+  /// What a step of this rank takes, of a batch of all ranks.
+  virtual std::vector<TensorSpec> batch_specs(int64_t batch) const = 0;
+  /// Makes a test, and tells nobody; how often a run makes one.
+  virtual void try_test() = 0;
+  virtual int64_t tests_of_run() const { return *common_.epochs; }
   virtual void clear_stats() { stats_ = {}; }
   virtual LogPlan log_plan() const = 0;
   /// Whether there is a use for records of the log of steps; and takes one.
@@ -212,6 +232,32 @@ class TrainerBase {
   void begin_step_log();
   void log_step(double learning_rate);
 
+  /// What lives on the device beside a step, as it was measured.
+  struct Surroundings {
+    double loader_per_image = 0.0, tests_per_image = 0.0;
+    TestSample sample;
+
+    /// Of one rank, in a run of so many images of all `ranks` in a batch.
+    size_t loader(int64_t batch, int64_t ranks) const;
+    size_t tests(int64_t batch) const;
+  };
+  struct Pace {
+    double step_seconds = 0.0, step_joules = 0.0;  // joules of all ranks; 0: nobody tells
+    double wait_share = 0.0, test_seconds = 0.0;
+  };
+  /// Bytes that this rank may take of its device, or of the one that --plan is for.
+  size_t memory_room() const;
+  bool is_for_gpu() const { return device_.is_cuda() || common_.plans_for_gpu(); }
+  Surroundings measure_surroundings(const TestSample& sample);
+  nn::StepForecast forecast(int64_t batch, nn::ForecastOptions options);
+  /// All that lives on the device at most, but for what `room` leaves out.
+  size_t peak_with(const nn::StepForecast& step, int64_t batch, const Surroundings& around) const;
+  /// 0 if none fits.
+  int64_t largest_batch(const Surroundings& around);
+  void tell_memory(const Surroundings& around);
+  void tell_limits(const nn::StepForecast& step);
+  Pace measure_pace(const TestSample& sample);
+
  protected:
   const TrainerOptions& common_;
   const Communicator& ranks_;
@@ -234,6 +280,7 @@ class TrainerBase {
   EpochStats stats_;
   StepTimer timer_;
   std::unique_ptr<RunFolder> run_folder_;          // null: without a log
+  std::unique_ptr<GpuMeter> meter_;                // the same
   std::optional<StepLog> step_log_;                // of the present epoch
   std::optional<ProgressBar> bar_;                 // of the present epoch
   std::chrono::steady_clock::time_point started_;  // the first step of this process

@@ -60,6 +60,7 @@ void TrainerBase::open_log() {
                                                     .x_label = plan.x_label,
                                                     .charts = std::move(plan.charts)},
                                             place);
+  meter_ = std::make_unique<GpuMeter>(device_);
   run_folder_->hyper_parameters(recipe());
   write_recipe_file((std::filesystem::path(common_.log_folder()) / kRecipeName).string(), recipe());
 }
@@ -67,7 +68,13 @@ void TrainerBase::open_log() {
 void TrainerBase::begin_step_log() {
   if (!logs_steps()) return;
   const int64_t usual = std::clamp<int64_t>(steps_per_epoch() / kRecordsPerEpoch, 1, kMostSteps);
-  const auto sink = [this](int64_t step, Scalars values) { tell_steps(step, std::move(values)); };
+  const auto sink = [this](int64_t step, Scalars values) {
+    if (meter_ != nullptr) {
+      const Scalars readings = meter_->readings();
+      values.insert(values.end(), readings.begin(), readings.end());
+    }
+    tell_steps(step, std::move(values));
+  };
   step_log_.emplace(sink, common_.log_every > 0 ? common_.log_every : usual,
                     StepSums{stats_.images, stats_.seconds, stats_.wait_seconds}, stats_.loss);
 }

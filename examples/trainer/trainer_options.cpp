@@ -114,6 +114,7 @@ void add_system_rows(OptionTable& table, TrainerOptions& options, const CommonHe
   table.add("--memory-limit", options.memory_limit, number(0, 1e6),
             "GiB that results inside a job's step may take; norms and activations are computed again to "
             "keep to it. Weights, inputs and scratch come on top; 0: no limit");
+  add_plan_rows(table, options);
   table.add("--evaluate", options.evaluate, help.evaluate);
 }
 
@@ -132,6 +133,7 @@ std::optional<int> parse_options(int argc, char** argv, const TrainerProgram& pr
   if (const auto code = parse(app, argc, argv, options.given)) return code;
   options.words.assign(argv + 1, argv + argc);
   if (const auto code = take_recipe(app, options.recipe, options.given, program.adopt)) return code;
+  if (options.batch_auto && options.resume) options.given.erase("--batch");  // that of the checkpoint
   const std::string mistake = program.check_together();
   return mistake.empty() ? std::nullopt : std::optional(refuse(program.name, mistake));
 }
@@ -158,6 +160,7 @@ std::set<std::string> adopt_recipe(const OptionTable& table, const Recipe& recip
 }
 
 std::string check_common(const TrainerOptions& options, const OutputFiles& files) {
+  if (const std::string mistake = check_plan(options); !mistake.empty()) return mistake;
   if (options.memory_limit > 0 && !options.job) return "--memory-limit is of jobs: leave --eager out";
   if (!options.trace.empty() && options.profile == 0) return "--trace needs --profile <steps>";
   if (options.course.cycle_momentum && options.is_given("--momentum"))

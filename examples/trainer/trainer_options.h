@@ -16,6 +16,7 @@
 #include "run/export_model.h"
 #include "run/help.h"
 #include "trainer/option_table.h"
+#include "trainer/plan_options.h"
 #include "trainer/step_options.h"
 
 namespace sinter::examples {
@@ -25,7 +26,7 @@ using OutputFiles = std::vector<std::pair<const char*, const std::string&>>;
 
 /// What the user asked for. Values without a default depend on the device, and are filled in by
 /// complete_common().
-struct TrainerOptions : StepOptions {
+struct TrainerOptions : StepOptions, PlanOptions {
   std::string data;
   std::optional<Layout> layout;
   std::optional<std::string> precision;  // f32, tf32, mixed-f16 or mixed-bf16
@@ -61,6 +62,8 @@ struct TrainerOptions : StepOptions {
   std::vector<std::string> words;  // the command line behind the program's name
 
   bool is_given(const std::string& option) const { return given.contains(option); }
+  /// Whether --plan is of a GPU that this machine need not have.
+  bool plans_for_gpu() const { return plan && memory > 0 && device == "auto"; }
   bool is_half() const { return precision->starts_with("mixed-"); }
   /// Where the run tells of itself; empty: nowhere.
   const std::string& log_folder() const { return log_dir.empty() ? checkpoints : log_dir; }

@@ -36,6 +36,14 @@ int run_ranks(TrainerOptions& options, char** argv, const std::string& purpose,
   }
 }
 
+void forget_files(TrainerOptions& options) {
+  for (std::string* file :
+       {&options.save_weights, &options.exported.path, &options.report, &options.write_recipe,
+        &options.checkpoints, &options.log_dir, &options.log, &options.trace})
+    file->clear();
+  options.resume = false;
+}
+
 void be_one_of_many(TrainerOptions& options, const Communicator& ranks) {
   if (ranks.size() == 1) return;
   options.threads = threads_of_rank(options.threads, ranks.environment());
@@ -106,6 +114,8 @@ std::vector<Fact> facts_of(const TrainerOptions& options,
   facts.insert(facts.end(), {{"whether there are --checkpoints", text(!options.checkpoints.empty())},
                              {"--eager", text(!options.job)},
                              {"--evaluate", text(options.evaluate)},
+                             {"--plan", text(options.plan)},
+                             {"--batch auto", text(options.batch_auto)},
                              {"--max-steps", text(options.max_steps)},
                              {"--checkpoint-every", text(options.checkpoint_every)},
                              {"--load-weights", text(!options.load_weights.empty())}});

@@ -1,10 +1,10 @@
 #include <algorithm>
 
 #include <sinter/core/op/node.h>
-#include <sinter/nn/job/graph_report.h>
 #include <sinter/nn/job/infer_job.h>
-#include <sinter/nn/job/job_clock.h>
 #include <sinter/nn/job/module_snapshot.h>
+#include <sinter/nn/job/report/graph_report.h>
+#include <sinter/nn/job/report/job_clock.h>
 #include <sinter/nn/job/settings_snapshot.h>
 
 namespace sinter::nn {

@@ -4,12 +4,9 @@
 #include <sinter/autograd/hooks_internal.h>
 #include <sinter/core/base/log.h>
 #include <sinter/core/op/node.h>
-#include <sinter/nn/job/graph_report.h>
-#include <sinter/nn/job/job_clock.h>
-#include <sinter/nn/job/module_snapshot.h>
-#include <sinter/nn/job/settings_snapshot.h>
+#include <sinter/nn/job/report/job_clock.h>
 #include <sinter/nn/job/shared_choices.h>
-#include <sinter/nn/job/train_job.h>
+#include <sinter/nn/job/train_job_compiled.h>
 #include <sinter/nn/module/stand_ins.h>
 #include <sinter/nn/parallel/data_parallel.h>
 #include <sinter/nn/parallel/sync_batch_norm.h>
@@ -61,24 +58,6 @@ class LentGradients {
 
 }  // namespace
 
-struct TrainJob::Compiled {
-  Compiled(const ModuleBase& watched, const std::vector<Parameter>& parameters)
-      : model(watched, parameters) {}
-
-  ModuleSnapshot model;
-  SettingsSnapshot settings;
-  Part part;
-  std::vector<bool> sums;  // which parameters have a sum of gradients behind it
-  TracedConstants constants;
-  uint64_t optimizer_revision = 0, ema_revision = 0;
-  std::vector<Tensor> scaler_tensors;
-  GraphReport report;
-  JobRandom random;
-  std::vector<HostEffect> host_effects;
-  std::unique_ptr<Program> program;
-  bool wants_data = false;  // its passes are to be checked, which prepare() has no data for
-};
-
 TrainJob::TrainJob(Traced, const ModuleBase& model, JobFunction function, Optimizer& optimizer,
                    const TrainJobOptions& options)
     : model_(model), function_(std::move(function)), optimizer_(optimizer), options_(options) {
@@ -117,6 +96,10 @@ TrainJob::TrainJob(Traced, const ModuleBase& model, JobFunction function, Optimi
 }
 
 TrainJob::~TrainJob() = default;
+
+Device TrainJob::device_of_model() const {
+  return optimizer_.parameters().front().tensor().device();
+}
 
 TrainJob::Part TrainJob::next_part() const {
   Part part{.first = calls_of_series_ == 0, .last = calls_of_series_ + 1 == options_.accumulate};
@@ -256,7 +239,7 @@ void TrainJob::agree_with_ranks(const Graph& graph) {
   }
   if (agreed_.contains(text)) return;
   options_.communicator->check_equal(text, "the sums over ranks in the job");
-  share_kernel_choices(graph, optimizer_.parameters().front().tensor().device(), *options_.communicator);
+  share_kernel_choices(graph, device_of_model(), *options_.communicator);
   agreed_.insert(text);
 }
 
@@ -277,25 +260,21 @@ void TrainJob::trace_update(Tracer& tracer, double learning_rate) const {
   }
 }
 
-std::unique_ptr<TrainJob::Compiled> TrainJob::compile(std::span<const TensorSpec> inputs,
-                                                      double learning_rate, std::span<const Tensor> data) {
-  if (options_.precision) make_mixed();
-  auto compiled = std::make_unique<Compiled>(model_, optimizer_.parameters());
-  compiled->report.inputs.assign(inputs.begin(), inputs.end());
-  compiled->part = next_part();
-  const std::vector<Parameter> parameters = optimizer_.parameters();
-  const Device device = parameters.front().tensor().device();
-
+std::unique_ptr<Graph> TrainJob::make_graph(std::span<const TensorSpec> inputs, double learning_rate,
+                                            std::span<const Tensor> data, passes::PassContext context,
+                                            Compiled& compiled) {
+  compiled.report.inputs.assign(inputs.begin(), inputs.end());
+  const Device device = device_of_model();
   auto graph = std::make_unique<Graph>();
   passes::Pipeline pipeline(options_.passes, "train");
-  passes::PassContext context{
-      .precision = options_.precision, .layout = options_.layout, .memory_limit = options_.memory_limit};
-  PhaseClock clock(compiled->report.phases);
+  context.precision = options_.precision;
+  context.layout = options_.layout;
+  PhaseClock clock(compiled.report.phases);
   declare_leaves(*graph, model_);
   if (options_.scaler != nullptr) {
-    compiled->scaler_tensors = options_.scaler->tensors_on(device);
-    graph->memory(compiled->scaler_tensors[0], GraphValue::Kind::kLeaf, "loss_scale");
-    graph->memory(compiled->scaler_tensors[1], GraphValue::Kind::kLeaf, "loss_scale.counts");
+    compiled.scaler_tensors = options_.scaler->tensors_on(device);
+    graph->memory(compiled.scaler_tensors[0], GraphValue::Kind::kLeaf, "loss_scale");
+    graph->memory(compiled.scaler_tensors[1], GraphValue::Kind::kLeaf, "loss_scale.counts");
   }
   if (options_.ema != nullptr) {
     for (const auto& [name, tensor] : options_.ema->tensors())
@@ -303,10 +282,10 @@ std::unique_ptr<TrainJob::Compiled> TrainJob::compile(std::span<const TensorSpec
   }
   {
     Tracer tracer(*graph);
-    trace_forward(tracer, inputs, compiled->model);
+    trace_forward(tracer, inputs, compiled.model);
     tracer.check_nothing_is_kept();
-    compiled->host_effects = tracer.host_effects();
-    compiled->constants = TracedConstants(tracer);
+    compiled.host_effects = tracer.host_effects();
+    compiled.constants = TracedConstants(tracer);
   }
   SINTER_CHECK(!graph->outputs().empty() && graph->outputs()[0].value->spec.shape.numel() == 1,
                "[train_job] expected a loss of one element but got {}",
@@ -315,30 +294,40 @@ std::unique_ptr<TrainJob::Compiled> TrainJob::compile(std::span<const TensorSpec
   pipeline.dump(*graph, "traced");
   clock.finish("trace");
 
-  compiled->wants_data = pipeline.verifies() && data.empty();
+  compiled.wants_data = pipeline.verifies() && data.empty();
   if (!data.empty()) pipeline.verify_on(data, device);
   pipeline.run(passes::forward_passes(), *graph, context);
   clock.finish("forward passes");
   {
     Tracer tracer(*graph);
-    trace_gradients(tracer, tracer.tensor(graph->outputs()[0]), learning_rate, *compiled);
+    trace_gradients(tracer, tracer.tensor(graph->outputs()[0]), learning_rate, compiled);
     const auto& effects = tracer.host_effects();
-    compiled->host_effects.insert(compiled->host_effects.end(), effects.begin(), effects.end());
+    compiled.host_effects.insert(compiled.host_effects.end(), effects.begin(), effects.end());
   }
   graph->verify();
   pipeline.dump(*graph, "differentiated");
   clock.finish("differentiation");
 
-  compiled->random.finish_trace(*graph, device);
+  compiled.random.finish_trace(*graph, device);
   context.differentiated = true;
   pipeline.run(passes::step_passes(), *graph, context);
   clock.finish("step passes");
-  compiled->report.passes = pipeline.reports();
-  compiled->optimizer_revision = optimizer_.revision();
-  if (options_.ema != nullptr) compiled->ema_revision = options_.ema->revision();
+  compiled.report.passes = pipeline.reports();
+  compiled.optimizer_revision = optimizer_.revision();
+  if (options_.ema != nullptr) compiled.ema_revision = options_.ema->revision();
+  return graph;
+}
 
+std::unique_ptr<TrainJob::Compiled> TrainJob::compile(std::span<const TensorSpec> inputs,
+                                                      double learning_rate, std::span<const Tensor> data) {
+  if (options_.precision) make_mixed();
+  auto compiled = std::make_unique<Compiled>(model_, optimizer_.parameters());
+  compiled->part = next_part();
+  std::unique_ptr<Graph> graph =
+      make_graph(inputs, learning_rate, data, {.memory_limit = options_.memory_limit}, *compiled);
+  PhaseClock clock(compiled->report.phases);
   agree_with_ranks(*graph);
-  compiled->program = std::make_unique<Program>(std::move(graph), device, options_.program);
+  compiled->program = std::make_unique<Program>(std::move(graph), device_of_model(), options_.program);
   clock.finish("kernels and memory");
   ++compilations_;
   return compiled;

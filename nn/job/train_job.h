@@ -14,6 +14,7 @@
 #include <sinter/core/executor/program.h>
 #include <sinter/core/runtime/exclusive_use.h>
 #include <sinter/nn/job/job_trace.h>
+#include <sinter/nn/job/report/step_forecast.h>
 #include <sinter/nn/module/module.h>
 #include <sinter/nn/optim/ema.h>
 #include <sinter/nn/optim/grad_scaler.h>
@@ -140,6 +141,11 @@ class TrainJob {
   /// Changes nothing that training depends on.
   void prepare(std::span<const TensorSpec> inputs);
 
+  /// What a step on inputs of these specs will take, as prepare() and step() will make it: from the same
+  /// passes and the same plan, of which nothing is kept or allocated but what the optimiser needs anyway.
+  /// Changes nothing that training depends on, and asks no other rank.
+  StepForecast forecast(std::span<const TensorSpec> inputs, const ForecastOptions& options = {});
+
   /// The scaler of the loss, the given one or the job's own, whose state belongs into checkpoints; nullptr if
   /// there is none.
   GradScaler* scaler() const { return options_.scaler; }
@@ -161,6 +167,16 @@ class TrainJob {
            const TrainJobOptions& options);
 
   struct Compiled;
+  struct ForecastScope;
+
+  /// One of the programs of a series, and how often it runs there.
+  struct ForecastProgram {
+    std::unique_ptr<Compiled> made;
+    std::unique_ptr<const Program> program;
+    size_t runs = 1;
+  };
+  std::vector<ForecastProgram> plan_series(std::span<const TensorSpec> inputs, const ForecastOptions& options,
+                                           Program::Kernels kernels);
 
   /// Of a series of calls that make one update.
   struct Part {
@@ -170,6 +186,7 @@ class TrainJob {
     bool operator==(const Part&) const = default;
   };
   Part next_part() const;
+  Device device_of_model() const;
   const Tensor& sum_of(size_t parameter, const TensorSpec& spec);
   /// Whether the optimiser, the scaler and the average still have the tensors that a graph was made for.
   bool owners_hold(const Compiled& compiled) const;
@@ -181,6 +198,10 @@ class TrainJob {
                          std::span<const Tensor> data);
   std::unique_ptr<Compiled> compile(std::span<const TensorSpec> inputs, double learning_rate,
                                     std::span<const Tensor> data);
+  /// The graph of a step with all passes behind it; the rest of what is known of it goes to `compiled`.
+  std::unique_ptr<Graph> make_graph(std::span<const TensorSpec> inputs, double learning_rate,
+                                    std::span<const Tensor> data, passes::PassContext context,
+                                    Compiled& compiled);
   void trace_gradients(Tracer& tracer, const Tensor& loss, double learning_rate, Compiled& compiled);
   void trace_update(Tracer& tracer, double learning_rate) const;
   bool is_apart(const Parameter& parameter) const;

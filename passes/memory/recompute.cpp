@@ -219,7 +219,7 @@ void recompute(Graph& graph, PassContext& context) {
           megabytes(time.peak), name_of(*time.nodes[static_cast<size_t>(time.fullest)]),
           megabytes(*context.memory_limit));
       context.missed(text);
-      log::warning("[recompute] {}", text);
+      if (!context.forecast) log::warning("[recompute] {}", text);
       return;
     }
     freed += best->value->spec.bytes();
