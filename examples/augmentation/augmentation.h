@@ -18,11 +18,12 @@ struct AugmentationOptions {
   double random_erasing = 0.0;            ///< the probability
   std::vector<double> color_jitter = {};  ///< amounts of brightness, contrast, saturation and hue; empty: off
   std::vector<int64_t> rand_augment = {};  ///< steps and magnitude; empty: off
+  std::string augment = {};                ///< policies by name, see augment_list.h; empty: none
 
   bool mixes() const { return mixup > 0 || cutmix > 0; }
 };
 
-/// --mixup, --cutmix, --random-erasing, --color-jitter and --randaugment.
+/// --mixup, --cutmix, --random-erasing, --color-jitter, --randaugment and --augment.
 void add_augmentation_rows(OptionTable& table, AugmentationOptions& options);
 
 /// A line for the start of a run; "none" without any.

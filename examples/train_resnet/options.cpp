@@ -9,6 +9,7 @@
 #include <sinter/core/base/error.h>
 #include <sinter/nn/models/resnet_names.h>
 
+#include "class_weights.h"
 #include "recipe/recipe_file.h"
 #include "run/command_line.h"
 
@@ -54,6 +55,12 @@ void add_model_rows(OptionTable& table, Options& options) {
   table
       .add("--split", options.split, number(0, 0.9),
            "Test with this share of each class, drawn by --seed, as the folder has no test images; 0: it has")
+      .kept_unless("0");
+  table
+      .add("--val-share", options.val_share, number(0, 0.9),
+           "Choose the best weights by this share of each class of the training images, drawn by --seed; the "
+           "test images are then kept for the end; 0: by val/ where it is beside test/, else by the test "
+           "images")
       .kept_unless("0");
   table.add("--model", options.model, one_of(sinter::nn::resnet_names()), "Network");
   add_network_rows(table, options.network);
@@ -160,6 +167,7 @@ OptionTable table_of(Options& options) {
   table.group(examples::kRecipeGroup);
   add_model_rows(table, options);
   add_recipe_rows(table, options);
+  add_image_rows(table, options.images);
   add_augmentation_rows(table, options.augmentation);
   add_optimizer_rows(table, options);
   add_common_rows(table, options, kHelp);
@@ -190,6 +198,9 @@ std::string check_together(const Options& options) {
     return "--decode gpu needs --image-size: images that keep their size are decoded once, on the CPU";
   if (options.split > 0 && options.data.empty() && !options.resume)
     return "--split needs --data <folder>: the digits have test images";
+  if (const std::string mistake = check_images(options.images, options.image_size);
+      !options.resume && !mistake.empty() && !options.prediction.wanted() && options.load_weights.empty())
+    return mistake;
   if (options.memory_limit > 0 && !options.job) return "--memory-limit is of jobs: leave --eager out";
   if (const std::string mistake = check_course(options); !options.resume && !mistake.empty()) return mistake;
   if (options.loss.bce_threshold > 0 && !options.loss.is_binary() && !options.resume)
@@ -278,6 +289,9 @@ void complete(Options& options, const sinter::nn::data::Dataset& train, sinter::
   if (!options.crop_padding) options.crop_padding = image.height < 20 ? 1 : 4;
   if (!options.crop_mode) options.crop_mode = image.channels == 3 ? "reflect" : "zero";
   if (!options.flip) options.flip = image.channels == 3;
+  if (const std::string mistake = check_images(options.images, options.image_size); !mistake.empty())
+    throw sinter::InvalidArgument(mistake);
+  options.loss.class_weights = read_class_weights(options.loss.class_weights, train);
   if (options.augmentation.mixes() && *options.batch == 1)
     throw sinter::InvalidArgument("--mixup and --cutmix mix images of a batch, but --batch is 1");
   const std::vector<double>& jitter = options.augmentation.color_jitter;
@@ -338,7 +352,8 @@ std::string describe(const Options& options) {
        fmt::format("{} epochs, batch {}{}, seed {}", *options.epochs, *options.batch, series, options.seed)},
       {options.optimizer, fmt::format("learning rate {} ({}, warm-up {}), {}, weight decay {}", *options.lr,
                                       options.schedule, warmup, particulars, *options.weight_decay)},
-      {"images", crops + (*options.flip ? ", flipped at random" : ", not flipped")},
+      {"images", crops + (*options.flip ? ", flipped at random" : ", not flipped") +
+                     describe(options.images, options.image_size)},
       {"augment", examples::describe(options.augmentation)},
       {"steps", options.job ? "a job: traced, rewritten and planned once" : "eager"},
       {"loss",

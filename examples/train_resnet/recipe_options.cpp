@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <optional>
 #include <string_view>
 
@@ -20,21 +21,6 @@ using examples::one_of;
 using examples::OptionTable;
 using examples::whole;
 
-/// None for a text that is no list of finite numbers >= 0.
-std::optional<std::vector<double>> parse_numbers(std::string_view text) {
-  std::vector<double> numbers;
-  while (true) {
-    double value = -1.0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || !std::isfinite(value) || value < 0.0) return std::nullopt;
-    numbers.push_back(value);
-    text.remove_prefix(static_cast<size_t>(end - text.data()));
-    if (text.empty()) return numbers;
-    if (!text.starts_with(',')) return std::nullopt;
-    text.remove_prefix(1);
-  }
-}
-
 /// Whole numbers from 1 on, each above the one before.
 bool is_ascending(const std::vector<double>& numbers) {
   double before = 0.0;
@@ -48,10 +34,14 @@ bool is_ascending(const std::vector<double>& numbers) {
 CLI::Validator class_weights() {
   return CLI::Validator(
       [](const std::string& text) {
-        return text == "balanced" || text == "none" || parse_numbers(text)
-                   ? std::string()
-                   : fmt::format("expected balanced, none, or numbers from 0 on as in 1,0.5,2 but got '{}'",
-                                 text);
+        std::error_code ignored;
+        const bool known = text == "balanced" || text == "none" || parse_numbers(text) ||
+                           std::filesystem::is_regular_file(text, ignored);
+        return known ? std::string()
+                     : fmt::format(
+                           "expected balanced, none, numbers from 0 on as in 1,0.5,2, or the name of "
+                           "a file but got '{}'",
+                           text);
       },
       "WEIGHTS");
 }
@@ -68,6 +58,20 @@ CLI::Validator milestones() {
 }
 
 }  // namespace
+
+std::optional<std::vector<double>> parse_numbers(std::string_view text) {
+  std::vector<double> numbers;
+  while (true) {
+    double value = -1.0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || !std::isfinite(value) || value < 0.0) return std::nullopt;
+    numbers.push_back(value);
+    text.remove_prefix(static_cast<size_t>(end - text.data()));
+    if (text.empty()) return numbers;
+    if (!text.starts_with(',')) return std::nullopt;
+    text.remove_prefix(1);
+  }
+}
 
 std::vector<double> numbers_of(const char* option, const std::string& text) {
   const std::optional<std::vector<double>> numbers = parse_numbers(text);
@@ -101,9 +105,8 @@ void add_loss_rows(OptionTable& table, LossOptions& options) {
       "--class-weights", options.class_weights,
       [&options](const std::string& text) { options.class_weights = text == "none" ? "" : text; },
       class_weights(),
-      "Weights of classes in the loss of training: balanced, by how few images they have, or a number for "
-      "each "
-      "class, as in 1,0.5,2; none");
+      "Weights of classes in the loss of training: balanced, by how few images they have; a number for each "
+      "class, as in 1,0.5,2; a file with a line for each, as in cat,0.5; none");
 }
 
 void add_course_rows(OptionTable& table, CourseOptions& options) {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trainer/option_table.h"
@@ -18,7 +20,7 @@ struct NetworkOptions {
 struct LossOptions {
   std::string kind = "cross-entropy";  // or bce
   double bce_threshold = 0.0;          // targets above it count as 1, others as 0; 0: they stay shares
-  std::string class_weights;           // "balanced", or a number for each class; empty: none
+  std::string class_weights;           // "balanced", a number for each class, or a file; empty: none
 
   bool is_binary() const { return kind == "bce"; }
 };
@@ -35,6 +37,9 @@ void add_network_rows(sinter::examples::OptionTable& table, NetworkOptions& opti
 void add_loss_rows(sinter::examples::OptionTable& table, LossOptions& options);
 /// Beside --schedule and --warmup.
 void add_course_rows(sinter::examples::OptionTable& table, CourseOptions& options);
+
+/// None for a text that is no list of finite numbers >= 0.
+std::optional<std::vector<double>> parse_numbers(std::string_view text);
 
 /// The numbers of a list such as "30,60,80" or "1,0.5"; throws InvalidArgument with the option's name for
 /// another text.

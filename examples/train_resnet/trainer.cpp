@@ -30,6 +30,11 @@ std::optional<size_t> memory_limit(const Options& options) {
   return static_cast<size_t>(options.memory_limit * 0x1p30);
 }
 
+/// Images of a size that has gone do not come back, and a graph holds much memory.
+int max_graphs(const Options& options) {
+  return options.images.progressive.empty() ? nn::TrainJobOptions().max_graphs : 1;
+}
+
 }  // namespace
 
 Trainer::Trainer(const Options& options, Device device, const Data& data, const nn::ModelMetadata& metadata,
@@ -45,13 +50,14 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
            .accumulate = options.accumulate},
           metadata, ranks),
       options_(options),
-      test_loader_(test_part(data.test, ranks),
-                   test_loader_options(options, device, {metadata.mean, metadata.std})),
+      judge_images_(data.judge(), ranks, test_loader_options(options, device, {metadata.mean, metadata.std})),
       model_(make_model(options, *data.train)),
       optimizer_(make_optimizer(options, model_)),
       loss_(make_loss(options, *data.train, device)),
-      test_images_(data.test->size()),
-      test_fingerprint_(examples::fingerprint_text(*data.test)) {
+      size_(train_size(options.images, options.image_size, 0)),
+      test_fingerprint_(examples::fingerprint_text(*data.judge())) {
+  if (data.validation != nullptr)
+    final_.emplace(data.test, ranks, test_loader_options(options, device, {metadata.mean, metadata.std}));
   if (steps_per_epoch() == 0) {
     throw InvalidArgument(fmt::format("--accumulate {}: an epoch has only {} batches", options.accumulate,
                                       train_loader_.batches_per_epoch()));
@@ -84,7 +90,8 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
                                                            .communicator = &ranks,
                                                            .sync_batch_norm = options.sync_batch_norm,
                                                            .accumulate = static_cast<int>(options.accumulate),
-                                                           .memory_limit = memory_limit(options)});
+                                                           .memory_limit = memory_limit(options),
+                                                           .max_graphs = max_graphs(options)});
   } else {
     nn::broadcast_parameters(model_, ranks);
     if (ema_ != nullptr) nn::broadcast_parameters(ema_->averages(), ranks);
@@ -109,19 +116,34 @@ void Trainer::freeze() {
 
 void Trainer::begin_epoch() {
   freeze();
+  const int64_t before = size_;
+  set_size();
+  if (size_ != before) examples::say("from here on images have {} pixels\n", size_);
   const int64_t frozen = options_.finetune.freeze_trunk;
   if (frozen > 0 && epoch_ == frozen && stats_.images == 0)
     examples::say("from here on all of the network learns\n");
 }
 
+void Trainer::set_size() {
+  const int64_t size = train_size(options_.images, options_.image_size, epoch_);
+  if (size == size_) return;
+  train_loader_.set_transforms(train_transforms(options_, train_loader_.dataset(), epoch_));
+  size_ = size;
+  prepare_shape();
+}
+
 void Trainer::prepare() {
   freeze();
+  set_size();
+  prepare_shape();
+}
+
+void Trainer::prepare_shape() {
   const Dataset& dataset = train_loader_.dataset();
   const nn::data::Image image = dataset.get(0).image;
   const int64_t n = std::min(*options_.batch, dataset.size()) / ranks_.size();
-  const bool crops = options_.image_size > 0;
-  const Shape shape = examples::image_shape(*options_.layout, n, crops ? options_.image_size : image.height,
-                                            crops ? options_.image_size : image.width, image.channels);
+  const Shape shape = examples::image_shape(*options_.layout, n, size_ > 0 ? size_ : image.height,
+                                            size_ > 0 ? size_ : image.width, image.channels);
   if (job_ != nullptr) {
     model_.train();
     const TensorSpec labels{{n}, DType::kInt64, device_};
@@ -200,16 +222,27 @@ std::optional<TestResult> Trainer::evaluate(bool keeps_mistakes) {
   const NoGrad no_grad;
   share_statistics(model_);
   if (ema_ != nullptr) ema_->copy_to(*averaged_);
-  const nn::ResNet& model = ema_ != nullptr ? *averaged_ : model_;
+  return test_on(judge_images_, ema_ != nullptr ? *averaged_ : model_, keeps_mistakes);
+}
+
+std::optional<TestResult> Trainer::final_test() {
+  if (!final_) return evaluate(true);
+  const NoGrad no_grad;
+  const nn::ResNet best = nn::clone(model_);
+  best.load_state(best_state_.empty() ? tested_weights() : best_state_);
+  return test_on(*final_, best, true);
+}
+
+std::optional<TestResult> Trainer::test_on(Judged& images, const nn::ResNet& model, bool keeps_mistakes) {
   model.eval();
-  const Dataset& test = test_loader_.dataset();
+  const Dataset& test = images.loader.dataset();
   TestResult result{nn::ConfusionMatrix(test.num_classes(), test.class_names()), {}, 0.0, {}};
   WorstMistakes mistakes;
   nn::TopKAccuracy ranks(5);
   nn::TensorMean loss;
   ClassLoss unweighted = loss_;
   unweighted.weight = {};
-  while (const std::optional<nn::data::Batch> batch = test_loader_.next()) {
+  while (const std::optional<nn::data::Batch> batch = images.loader.next()) {
     const Tensor logits = model(batch->images);
     result.confusion.add(logits, batch->labels);
     ranks.add(logits, batch->labels);
@@ -222,15 +255,16 @@ std::optional<TestResult> Trainer::evaluate(bool keeps_mistakes) {
   result.loss = loss.read().mean;
   result.mistakes = mistakes.worst();
   std::vector<int64_t> correct = ranks.read();
-  join_test(result, correct);
+  join_test(images, result, correct);
   if (test.num_classes() > 10) {
     result.top5 = static_cast<double>(correct[4]) / static_cast<double>(correct[5]);
   }
   return result;
 }
 
-void Trainer::join_test(TestResult& result, std::vector<int64_t>& correct) const {
-  if (ranks_.size() == 1 || test_loader_.dataset().size() == test_images_) return;  // each has tested all
+void Trainer::join_test(const Judged& images, TestResult& result, std::vector<int64_t>& correct) const {
+  const Dataset& own_part = images.loader.dataset();
+  if (ranks_.size() == 1 || own_part.size() == images.images) return;  // each has tested all
   const int64_t own = result.confusion.total(), classes = result.confusion.classes();
   const Tensor sums =
       Tensor::from_values<double>({result.loss * static_cast<double>(own), static_cast<double>(own)}, {2});
@@ -249,7 +283,7 @@ void Trainer::join_test(TestResult& result, std::vector<int64_t>& correct) const
     predictions.insert(predictions.end(), count, i % classes);
   }
   const Shape shape{static_cast<int64_t>(targets.size())};
-  result.confusion = nn::ConfusionMatrix(classes, test_loader_.dataset().class_names());
+  result.confusion = nn::ConfusionMatrix(classes, own_part.class_names());
   result.confusion.add(Tensor::from_values(predictions, shape), Tensor::from_values(targets, shape));
 }
 

@@ -29,6 +29,9 @@
 
 namespace sinter::examples {
 
+/// The file of the best weights, in the folder of checkpoints.
+inline constexpr const char* kBestName = "best.safetensors";
+
 /// What is trained on, and how often.
 struct TrainingPlan {
   std::shared_ptr<const nn::data::Dataset> images;
