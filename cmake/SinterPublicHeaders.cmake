@@ -78,6 +78,10 @@ set(SINTER_PUBLIC_HEADERS
 
   nn/augment/color_jitter.h
   nn/augment/mixing.h
+  nn/augment/policies/aug_mix.h
+  nn/augment/policies/auto_augment.h
+  nn/augment/policies/three_augment.h
+  nn/augment/policies/timm_rand_augment.h
   nn/augment/rand_augment.h
   nn/augment/random_erasing.h
   nn/augment/trivial_augment.h

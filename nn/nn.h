@@ -10,6 +10,10 @@
 #include <sinter/core/tensor/tensor.h>
 #include <sinter/nn/augment/color_jitter.h>
 #include <sinter/nn/augment/mixing.h>
+#include <sinter/nn/augment/policies/aug_mix.h>
+#include <sinter/nn/augment/policies/auto_augment.h>
+#include <sinter/nn/augment/policies/three_augment.h>
+#include <sinter/nn/augment/policies/timm_rand_augment.h>
 #include <sinter/nn/augment/rand_augment.h>
 #include <sinter/nn/augment/random_erasing.h>
 #include <sinter/nn/augment/trivial_augment.h>

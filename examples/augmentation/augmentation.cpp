@@ -4,6 +4,7 @@
 #include <charconv>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include <fmt/core.h>
 
@@ -11,6 +12,7 @@
 #include <sinter/nn/augment/rand_augment.h>
 #include <sinter/nn/augment/random_erasing.h>
 
+#include "augmentation/augment_list.h"
 #include "recipe/recipe_file.h"
 #include "run/command_line.h"
 
@@ -62,6 +64,12 @@ void add_augmentation_rows(OptionTable& table, AugmentationOptions& options) {
            "The same, but with a box cut from another image; with --mixup, each batch takes one of them")
       .kept_unless("0");
   add_pixel_rows(table, options);
+  table.add(
+      "--augment", options.augment,
+      [&options](const std::string& text) { options.augment = text == "none" ? "" : text; }, augment_list(),
+      "Policies by name, with numbers and joined by + where there are several: trivialaugment, "
+      "randaugment:2,9, timm-rand:9,0.5, autoaugment-imagenet (-cifar10, -svhn), augmix:3, 3augment, "
+      "grey:0.1, blur:0.5; none");
 }
 
 void add_pixel_rows(OptionTable& table, AugmentationOptions& options) {
@@ -84,7 +92,8 @@ void add_pixel_rows(OptionTable& table, AugmentationOptions& options) {
         if (options.rand_augment.front() == 0) options.rand_augment.clear();
       },
       list(kRandAugmentLimits, "N,M", "N,M: up to 16 steps and a magnitude up to 30"),
-      "Random steps of an image and their magnitude, as in 2,9; 0,0: none");
+      "Random steps of an image and their magnitude, as in 2,9, the same as --augment randaugment:2,9; 0,0: "
+      "none");
 }
 
 std::string describe(const AugmentationOptions& options) {
@@ -102,6 +111,9 @@ std::vector<nn::data::Augmentation> augmentations(const AugmentationOptions& opt
   std::vector<nn::data::Augmentation> list;
   if (const auto& counts = options.rand_augment; !counts.empty())
     list.emplace_back(nn::RandAugment({.steps = counts[0], .magnitude = counts[1]}));
+  if (!options.augment.empty()) {
+    for (nn::data::Augmentation& one : parse_augment_list(options.augment)) list.push_back(std::move(one));
+  }
   if (const auto& amounts = options.color_jitter; !amounts.empty()) {
     list.emplace_back(nn::ColorJitter(
         {.brightness = amounts[0], .contrast = amounts[1], .saturation = amounts[2], .hue = amounts[3]}));

@@ -18,11 +18,12 @@ struct AugmentationOptions {
   double random_erasing = 0.0;            ///< the probability
   std::vector<double> color_jitter = {};  ///< amounts of brightness, contrast, saturation and hue; empty: off
   std::vector<int64_t> rand_augment = {};  ///< steps and magnitude; empty: off
+  std::string augment = {};                ///< policies by name, see augment_list.h; empty: none
 
   bool mixes() const { return mixup > 0 || cutmix > 0; }
 };
 
-/// --mixup, --cutmix and those of add_pixel_rows().
+/// --mixup, --cutmix, --augment and those of add_pixel_rows().
 void add_augmentation_rows(OptionTable& table, AugmentationOptions& options);
 /// What leaves labels alone: --random-erasing, --color-jitter and --randaugment.
 void add_pixel_rows(OptionTable& table, AugmentationOptions& options);

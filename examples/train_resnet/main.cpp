@@ -51,6 +51,7 @@ void describe_run(const Options& options, const Data& data, sinter::Device devic
   const auto image = data.train->get(0).image;
   std::string text = fmt::format("{} ({}): {} training and {} test images in {} classes", data.name,
                                  data.kind, data.train->size(), data.test->size(), data.train->num_classes());
+  if (data.validation != nullptr) text += fmt::format(", {} more to choose by", data.validation->size());
   if (options.image_size == 0) text += fmt::format(", {}x{}x{}", image.height, image.width, image.channels);
   text += fmt::format("\n{}\n{}", sinter::backend_of(device).describe(device.index), describe(options));
   say("{}", sinter::examples::wrap(text, sinter::examples::text_columns(stdout), 11));
@@ -80,7 +81,7 @@ int finish(const Options& options, Trainer& trainer, bool complete, const Commun
       });
   std::optional<TestResult> result;
   try {
-    if (complete) result = trainer.evaluate(true);
+    if (complete) result = trainer.final_test();
     if (result) trainer.show_mistakes(*result);
   } catch (const std::exception& error) {
     if (ranks.size() > 1) throw;  // the others wait for this one's part of the test
@@ -93,7 +94,8 @@ int finish(const Options& options, Trainer& trainer, bool complete, const Commun
     say("\n{}{}{}", result ? trainer.weakest(*result) : "", options.evaluate ? "" : trainer.best_so_far(),
         sinter::examples::list_left(left_files(options)));
   if (result) {
-    say("test accuracy: {:.1f} %\n", 100.0 * result->confusion.accuracy());
+    say("test accuracy{}: {:.1f} %\n", trainer.is_judged_apart() ? " of the best weights" : "",
+        100.0 * result->confusion.accuracy());
   } else if (!complete || trainer.stopped_by() != 0) {
     say("stopped{}\n", options.evaluate              ? ""
                        : options.checkpoints.empty() ? "; without --checkpoints it cannot go on"

@@ -76,6 +76,7 @@ nn::ModelMetadata describe_model(const Options& options, const Dataset& train,
   if (options.image_size > 0) {
     metadata.resize = "shorter_side";
     metadata.resize_size = test_resize(options);
+    metadata.interpolation = options.images.interpolation;
   }
   metadata.mean = normalization.mean;
   metadata.std = normalization.std;
@@ -101,6 +102,8 @@ void adopt(const examples::WeightsFile& weights, Options& options) {
   if (!model.empty() && !options.is_given("--model")) options.model = model;
   if (weights.metadata && !options.is_given("--image-size"))
     options.image_size = weights.metadata->resize == "shorter_side" ? weights.metadata->height : 0;
+  if (weights.metadata && !options.is_given("--interpolation"))
+    options.images.interpolation = weights.metadata->interpolation;
 }
 
 void settle_stem(const std::optional<examples::WeightsFile>& weights, const Dataset& train,

@@ -9,6 +9,7 @@
 #include <sinter/core/base/error.h>
 #include <sinter/nn/models/resnet_names.h>
 
+#include "class_weights.h"
 #include "recipe/recipe_file.h"
 #include "run/command_line.h"
 
@@ -24,8 +25,9 @@ using examples::whole;
 
 constexpr examples::CommonHelp kHelp = {
     .steps = {.epochs = "Passes over the training data (default 30)",
-              .batch = "Images per step (32 for small sets, else 512 on a GPU and 128 on a CPU), or auto: the most that memory "
-              "holds",
+              .batch = "Images per step (32 for small sets, else 512 on a GPU and 128 on a CPU), or auto: "
+                       "the most that memory "
+                       "holds",
               .lr = "Largest learning rate (sgd: 0.1 for small sets, else 0.4; adamw, adam: 0.003 and 0.002; "
                     "rmsprop: 0.001; lars: 8; lamb: 0.01 and 0.008)",
               .warmup = "Share of the run in which the learning rate rises (0.2)",
@@ -70,6 +72,12 @@ void add_model_rows(OptionTable& table, Options& options) {
       .add("--split", options.split, number(0, 0.9),
            "Test with this share of each class, drawn by --seed, as the folder has no test images; 0: it has")
       .kept_unless("0");
+  table
+      .add("--val-share", options.val_share, number(0, 0.9),
+           "Choose the best weights by this share of each class of the training images, drawn by --seed; the "
+           "test images are then kept for the end; 0: by val/ where it is beside test/, else by the test "
+           "images")
+      .kept_unless("0");
   table.add("--model", options.model, one_of(sinter::nn::resnet_names()), "Network");
   add_network_rows(table, options.network);
   add_arithmetic_rows(table, options);
@@ -102,6 +110,7 @@ OptionTable table_of(Options& options) {
   table.group(examples::kRecipeGroup);
   add_model_rows(table, options);
   add_recipe_rows(table, options);
+  add_image_rows(table, options.images);
   add_augmentation_rows(table, options.augmentation);
   add_optimizer_rows(table, options, kHelp.steps);
   add_finetune_rows(table, options.finetune, examples::optimizer_names());
@@ -121,6 +130,9 @@ std::string check_together(const Options& options) {
     return "--decode gpu needs --image-size: images that keep their size are decoded once, on the CPU";
   if (options.split > 0 && options.data.empty() && !options.resume)
     return "--split needs --data <folder>: the digits have test images";
+  if (const std::string mistake = check_images(options.images, options.image_size);
+      !options.resume && !mistake.empty() && !options.prediction.wanted() && options.load_weights.empty())
+    return mistake;
   if (options.loss.bce_threshold > 0 && !options.loss.is_binary() && !options.resume)
     return "--bce-threshold is of --loss bce";
   // On resume the optimiser may be the checkpoint's, which is not known yet.
@@ -203,6 +215,9 @@ void complete(Options& options, const sinter::nn::data::Dataset& train, sinter::
   if (!options.crop_padding) options.crop_padding = image.height < 20 ? 1 : 4;
   if (!options.crop_mode) options.crop_mode = image.channels == 3 ? "reflect" : "zero";
   if (!options.flip) options.flip = image.channels == 3;
+  if (const std::string mistake = check_images(options.images, options.image_size); !mistake.empty())
+    throw sinter::InvalidArgument(mistake);
+  options.loss.class_weights = read_class_weights(options.loss.class_weights, train);
   if (options.augmentation.mixes() && *options.batch == 1)
     throw sinter::InvalidArgument("--mixup and --cutmix mix images of a batch, but --batch is 1");
   const std::vector<double>& jitter = options.augmentation.color_jitter;
@@ -243,7 +258,8 @@ std::string describe(const Options& options) {
       {"model", fmt::format("{}, {}, {}", options.model, *options.precision, to_string(*options.layout))},
       {"run", describe_length(options, options.seed)},
       {options.optimizer, describe_optimizer(options)},
-      {"images", crops + (*options.flip ? ", flipped at random" : ", not flipped")},
+      {"images", crops + (*options.flip ? ", flipped at random" : ", not flipped") +
+                     describe(options.images, options.image_size)},
       {"augment", examples::describe(options.augmentation)},
       {"steps", options.job ? "a job: traced, rewritten and planned once" : "eager"},
       {"loss",

@@ -12,6 +12,7 @@
 
 #include "augmentation/augmentation.h"
 #include "finetune/finetune.h"
+#include "image_options.h"
 #include "predict/predict_options.h"
 #include "recipe/recipe.h"
 #include "recipe_options.h"
@@ -24,7 +25,8 @@ using sinter::examples::Recipe;
 /// What the user asked for. Values without a default depend on other options, the data and the device, and
 /// are filled in by complete().
 struct Options : sinter::examples::TrainerOptions {
-  double split = 0;  // share of each class to test with; 0: the folder has test images
+  double split = 0;      // share of each class to test with; 0: the folder has test images
+  double val_share = 0;  // share of each class of the training images to choose with
   std::string model = "resnet20";
   int64_t image_size = 0;  // 0: the images have one size and keep it
 
@@ -34,6 +36,7 @@ struct Options : sinter::examples::TrainerOptions {
   std::optional<bool> flip;
   sinter::examples::AugmentationOptions augmentation;
   sinter::examples::FinetuneOptions finetune;
+  ImageOptions images;
   double test_crop = 0.875;  // share of the resized side that test images keep
   NetworkOptions network;
   LossOptions loss;

@@ -1,5 +1,8 @@
 #include "recipe_options.h"
 
+#include <filesystem>
+#include <string>
+
 #include <fmt/core.h>
 
 #include "run/command_line.h"
@@ -16,10 +19,14 @@ using examples::OptionTable;
 CLI::Validator class_weights() {
   return CLI::Validator(
       [](const std::string& text) {
-        return text == "balanced" || text == "none" || examples::parse_numbers(text)
-                   ? std::string()
-                   : fmt::format("expected balanced, none, or numbers from 0 on as in 1,0.5,2 but got '{}'",
-                                 text);
+        std::error_code ignored;
+        const bool known = text == "balanced" || text == "none" || examples::parse_numbers(text) ||
+                           std::filesystem::is_regular_file(text, ignored);
+        return known ? std::string()
+                     : fmt::format(
+                           "expected balanced, none, numbers from 0 on as in 1,0.5,2, or the name of "
+                           "a file but got '{}'",
+                           text);
       },
       "WEIGHTS");
 }
@@ -52,9 +59,8 @@ void add_loss_rows(OptionTable& table, LossOptions& options) {
       "--class-weights", options.class_weights,
       [&options](const std::string& text) { options.class_weights = text == "none" ? "" : text; },
       class_weights(),
-      "Weights of classes in the loss of training: balanced, by how few images they have, or a number for "
-      "each "
-      "class, as in 1,0.5,2; none");
+      "Weights of classes in the loss of training: balanced, by how few images they have; a number for each "
+      "class, as in 1,0.5,2; a file with a line for each, as in cat,0.5; none");
 }
 
 }  // namespace train_resnet

@@ -15,7 +15,7 @@ struct NetworkOptions {
 struct LossOptions {
   std::string kind = "cross-entropy";  // or bce
   double bce_threshold = 0.0;          // targets above it count as 1, others as 0; 0: they stay shares
-  std::string class_weights;           // "balanced", or a number for each class; empty: none
+  std::string class_weights;           // "balanced", a number for each class, or a file; empty: none
 
   bool is_binary() const { return kind == "bce"; }
 };

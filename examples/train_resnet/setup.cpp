@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <tuple>
 #include <utility>
 
 #include <fmt/core.h>
@@ -72,6 +73,18 @@ nn::data::DatasetPair open_folder(const Options& options, const std::string& fol
   }
 }
 
+/// What is left to train on, and the share of --val-share.
+std::pair<std::shared_ptr<const Dataset>, std::shared_ptr<const Dataset>> divided(
+    const std::shared_ptr<const Dataset>& train, const Options& options) {
+  auto [rest, share] = nn::data::stratified_split(train, options.val_share, options.seed);
+  return {std::move(rest), std::move(share)};
+}
+
+nn::data::ResizeFilter filter_of(const Options& options) {
+  return options.images.interpolation == "bicubic" ? nn::data::ResizeFilter::kBicubic
+                                                   : nn::data::ResizeFilter::kBilinear;
+}
+
 /// The prefixes of the names of what follows one another: the stem, each block, the classifier.
 std::vector<std::vector<std::string>> layers_of(const nn::ResNet& model) {
   std::vector<std::vector<std::string>> layers = {{"conv1.", "bn1."}};
@@ -91,24 +104,36 @@ Data open_data(const Options& options) {
   if (!fs::exists(folder, ignored)) throw IoError(fmt::format("--data {}: there is no such folder", folder));
   if (!fs::is_directory(folder, ignored))
     throw IoError(fmt::format("--data {} is a file; give the folder that holds the data", folder));
-  auto [train, test, kind] = open_folder(options, folder);
+  auto [train, test, kind, validation] = open_folder(options, folder);
   if (test == nullptr) {
     throw IoError(fmt::format(
         "--data {} has no images to test with, only train.rec; sinter_pack --name val packs some beside it",
         folder));
   }
+  if (options.val_share > 0) {
+    if (validation != nullptr) {
+      throw InvalidArgument(
+          fmt::format("--val-share: --data {} has images to choose by, in val, beside test", folder));
+    }
+    std::tie(train, validation) = divided(train, options);
+  }
+  if (options.evaluate) validation = nullptr;  // it is the test images that tell
   auto damaged = std::make_shared<examples::DamagedImages>();
   if (options.max_damaged > 0) {
     train = damaged->watch("training", std::move(train), options.max_damaged);
     test = damaged->watch("test", std::move(test), options.max_damaged);
+    if (validation != nullptr)
+      validation = damaged->watch("validation", std::move(validation), options.max_damaged);
   }
   if (options.image_size == 0) {  // small images are decoded once and kept
     if (train->size() > 0) check_one_size(*train);
     train = nn::data::preload(*train);
     test = nn::data::preload(*test);
+    if (validation != nullptr) validation = nn::data::preload(*validation);
   }
-  return {std::move(train), std::move(test), options.data.empty() ? "handwritten digits" : folder,
-          std::move(kind), std::move(damaged)};
+  return {std::move(train),      std::move(test),
+          std::move(validation), options.data.empty() ? "handwritten digits" : folder,
+          std::move(kind),       std::move(damaged)};
 }
 
 // Sums of whole numbers, so that threads do not change them.
@@ -148,12 +173,19 @@ nn::data::Normalization measure_normalization(const Dataset& dataset) {
   return normalization;
 }
 
-nn::data::DataLoaderOptions train_loader_options(const Options& options, Device device, const Dataset& train,
-                                                 const nn::data::Normalization& normalization,
-                                                 const Communicator& ranks) {
+nn::data::Transforms train_transforms(const Options& options, const Dataset& train, int64_t epoch) {
   nn::data::Transforms transforms;
   if (options.image_size > 0) {
-    transforms.push_back(nn::data::random_resized_crop(options.image_size));
+    const auto [least, most] = range_of(options.images.crop_scale);
+    const auto [narrow, wide] = range_of(options.images.crop_ratio);
+    // Four digits of 4 / 3 stand for it.
+    const bool usual = options.images.crop_ratio == ImageOptions().crop_ratio;
+    transforms.push_back(nn::data::random_resized_crop(train_size(options.images, options.image_size, epoch),
+                                                       {.min_area = least,
+                                                        .max_area = most,
+                                                        .min_aspect = narrow,
+                                                        .max_aspect = usual ? 4.0 / 3.0 : wide,
+                                                        .filter = filter_of(options)}));
   } else if (*options.crop_padding > 0) {
     const nn::data::Image first = train.get(0).image;
     transforms.push_back(nn::data::random_crop(
@@ -162,14 +194,24 @@ nn::data::DataLoaderOptions train_loader_options(const Options& options, Device 
          .mode = *options.crop_mode == "reflect" ? ops::PadMode::kReflect : ops::PadMode::kConstant}));
   }
   if (*options.flip) transforms.push_back(nn::data::random_horizontal_flip());
-  const int64_t batch = std::min(*options.batch, train.size());
+  if (options.images.vertical_flip) transforms.push_back(nn::data::random_vertical_flip());
+  if (options.images.rotation > 0) transforms.push_back(nn::data::random_rotation(options.images.rotation));
+  return transforms;
+}
+
+nn::data::DataLoaderOptions train_loader_options(const Options& options, Device device, const Dataset& train,
+                                                 const nn::data::Normalization& normalization,
+                                                 const Communicator& ranks) {
+  const int64_t batch = std::min(*options.batch, train.size()), repeats = options.images.repeats;
   if (batch % ranks.size() != 0)
     throw InvalidArgument(
         fmt::format("--batch {}: {} processes cannot share it equally", batch, ranks.size()));
   return {.batch_size = batch,
-          .shuffle = true,
+          .shuffle = repeats == 1,
           .drop_last = true,
           .seed = options.seed,
+          .sampler = repeats > 1 ? nn::data::repeated_augmentation_sampler(train.size(), {.repeats = repeats})
+                                 : nullptr,
           .shard = ranks.rank(),
           .shards = ranks.size(),
           .workers = *options.workers,
@@ -177,7 +219,7 @@ nn::data::DataLoaderOptions train_loader_options(const Options& options, Device 
           .dtype = compute_dtype(options),
           .layout = *options.layout,
           .normalization = normalization,
-          .transforms = transforms,
+          .transforms = train_transforms(options, train, 0),
           .augmentations = examples::augmentations(options.augmentation),
           .decode = options.image_size > 0 ? options.decode_on() : nn::data::DecodeOn::kCpu,
           .read_timeout = options.read_timeout};
@@ -205,6 +247,7 @@ nn::data::DataLoaderOptions test_loader_options(const Options& options, Device d
     metadata.height = metadata.width = options.image_size;
     metadata.resize = "shorter_side";
     metadata.resize_size = test_resize(options);
+    metadata.interpolation = options.images.interpolation;
     transforms = nn::test_transforms(metadata);
   }
   return {.batch_size = kTestBatch,

@@ -21,8 +21,14 @@ constexpr int64_t kTestBatch = 250;
 
 struct Data {
   std::shared_ptr<const sinter::nn::data::Dataset> train, test;
+  std::shared_ptr<const sinter::nn::data::Dataset> validation;  // to choose by; null: `test`
   std::string name, kind;
   std::shared_ptr<sinter::examples::DamagedImages> damaged = {};
+
+  /// What epochs are judged by.
+  const std::shared_ptr<const sinter::nn::data::Dataset>& judge() const {
+    return validation != nullptr ? validation : test;
+  }
 };
 
 /// Opens --data; images of one size are decoded and kept. Throws Error that names the option to change.
@@ -31,6 +37,9 @@ Data open_data(const Options& options);
 /// Mean and deviation of each channel over (at most 5,000) images, scaled to [0, 1].
 sinter::nn::data::Normalization measure_normalization(const sinter::nn::data::Dataset& dataset);
 
+/// What is done to training images one by one in an epoch, counted from 0.
+sinter::nn::data::Transforms train_transforms(const Options& options, const sinter::nn::data::Dataset& train,
+                                              int64_t epoch);
 sinter::nn::data::DataLoaderOptions train_loader_options(const Options& options, sinter::Device device,
                                                          const sinter::nn::data::Dataset& train,
                                                          const sinter::nn::data::Normalization& normalization,

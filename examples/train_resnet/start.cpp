@@ -104,7 +104,8 @@ void check_same_start(const Communicator& ranks, const Start& start, const Optio
       {"the number of test images", text(data.test->size()), data.name},
       {"the number of classes", text(data.train->num_classes()), data.name},
       {"the training images (their fingerprint)", fingerprint_text(*data.train), data.name},
-      {"the test images (their fingerprint)", fingerprint_text(*data.test), data.name}};
+      {"the test images (their fingerprint)", fingerprint_text(*data.test), data.name},
+      {"the images to choose by (their fingerprint)", fingerprint_text(*data.judge()), data.name}};
   sinter::examples::check_same_start(ranks, facts_of(options, start.checkpoint, of_data, recipe_of(options)));
 }
 

@@ -18,6 +18,15 @@ using namespace sinter;
 using examples::stop_signal;
 using nn::data::Dataset;
 
+namespace {
+
+/// Images of a size that has gone do not come back, and a graph holds much memory.
+int max_graphs(const Options& options) {
+  return options.images.progressive.empty() ? nn::TrainJobOptions().max_graphs : 1;
+}
+
+}  // namespace
+
 Trainer::Trainer(const Options& options, Device device, const Data& data, const nn::ModelMetadata& metadata,
                  const std::optional<examples::WeightsFile>& weights, const Communicator& ranks)
     : TrainerBase(
@@ -29,12 +38,13 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
            .damaged = data.damaged},
           metadata, ranks),
       options_(options),
-      test_loader_(test_part(data.test, ranks),
-                   test_loader_options(options, device, {metadata.mean, metadata.std})),
+      judge_images_(data.judge(), ranks, test_loader_options(options, device, {metadata.mean, metadata.std})),
       model_(make_model(options, *data.train)),
       loss_(make_loss(options, *data.train, device)),
-      test_images_(data.test->size()),
-      test_fingerprint_(examples::fingerprint_text(*data.test)) {
+      size_(train_size(options.images, options.image_size, 0)),
+      test_fingerprint_(examples::fingerprint_text(*data.judge())) {
+  if (data.validation != nullptr)
+    final_.emplace(data.test, ranks, test_loader_options(options, device, {metadata.mean, metadata.std}));
   optimizer_ = make_optimizer(options, model_);
   model_.to(device_);
   if (options.is_half()) model_.to_mixed(compute_dtype(options));
@@ -45,10 +55,11 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
         options.finetune.new_head ? examples::with_own_head(weights->state, model_, kHead) : weights->state,
         model_);
   }
-  learn(model_, model_, [this](std::span<const Tensor> inputs) {
+  const auto function = [this](std::span<const Tensor> inputs) {
     const Tensor logits = model_(inputs[0]);
     return std::vector<Tensor>{loss_(logits, inputs[1]), logits};
-  });
+  };
+  learn(model_, model_, function, {}, max_graphs(options));
 }
 
 void Trainer::choose_algorithms(const Shape& images) const {
@@ -69,26 +80,45 @@ void Trainer::freeze() {
 
 void Trainer::begin_epoch() {
   freeze();
+  const int64_t before = size_;
+  set_size();
+  if (size_ != before) examples::say("from here on images have {} pixels\n", size_);
   const int64_t frozen = options_.finetune.freeze_trunk;
   if (frozen > 0 && epoch_ == frozen && stats_.images == 0)
     examples::say("from here on all of the network learns\n");
 }
 
 std::vector<TensorSpec> Trainer::batch_specs(int64_t batch) const {
+  return batch_specs(batch, options_.image_size);
+}
+
+std::vector<TensorSpec> Trainer::batch_specs(int64_t batch, int64_t size) const {
   const Dataset& dataset = train_loader_.dataset();
   const nn::data::Image image = dataset.get(0).image;
   const int64_t n = batch / ranks_.size();
-  const bool crops = options_.image_size > 0;
-  const Shape shape = examples::image_shape(*options_.layout, n, crops ? options_.image_size : image.height,
-                                            crops ? options_.image_size : image.width, image.channels);
+  const Shape shape = examples::image_shape(*options_.layout, n, size > 0 ? size : image.height,
+                                            size > 0 ? size : image.width, image.channels);
   const TensorSpec labels{{n}, DType::kInt64, device_};
   const TensorSpec targets{{n, dataset.num_classes()}, compute_dtype(options_), device_};
   return {{shape, compute_dtype(options_), device_}, options_.augmentation.mixes() ? targets : labels};
 }
 
+void Trainer::set_size() {
+  const int64_t size = train_size(options_.images, options_.image_size, epoch_);
+  if (size == size_) return;
+  train_loader_.set_transforms(train_transforms(options_, train_loader_.dataset(), epoch_));
+  size_ = size;
+  prepare_shape();
+}
+
 void Trainer::prepare() {
   freeze();
-  const std::vector<TensorSpec> specs = batch_specs(std::min(*options_.batch, plan_.images->size()));
+  set_size();
+  prepare_shape();
+}
+
+void Trainer::prepare_shape() {
+  const std::vector<TensorSpec> specs = batch_specs(std::min(*options_.batch, plan_.images->size()), size_);
   if (job_ != nullptr) {
     model_.train();
     job_->prepare(specs);
@@ -130,16 +160,27 @@ void Trainer::rehearse(const nn::data::Batch& batch) {
 std::optional<TestResult> Trainer::evaluate(bool keeps_mistakes) {
   const NoGrad no_grad;
   share_statistics(model_);
-  const nn::AnyModule& model = tested_model();
+  return test_on(judge_images_, tested_model(), keeps_mistakes);
+}
+
+std::optional<TestResult> Trainer::final_test() {
+  if (!final_) return evaluate(true);
+  const NoGrad no_grad;
+  const nn::ResNet best = nn::clone(model_);
+  best.load_state(best_state_.empty() ? tested_weights() : best_state_);
+  return test_on(*final_, best, true);
+}
+
+std::optional<TestResult> Trainer::test_on(Judged& images, const nn::AnyModule& model, bool keeps_mistakes) {
   model.eval();
-  const Dataset& test = test_loader_.dataset();
+  const Dataset& test = images.loader.dataset();
   TestResult result{nn::ConfusionMatrix(test.num_classes(), test.class_names()), {}, 0.0, {}};
   WorstMistakes mistakes;
   nn::TopKAccuracy ranks(5);
   nn::TensorMean loss;
   ClassLoss unweighted = loss_;
   unweighted.weight = {};
-  while (const std::optional<nn::data::Batch> batch = test_loader_.next()) {
+  while (const std::optional<nn::data::Batch> batch = images.loader.next()) {
     const Tensor logits = model(batch->images);
     result.confusion.add(logits, batch->labels);
     ranks.add(logits, batch->labels);
@@ -152,15 +193,16 @@ std::optional<TestResult> Trainer::evaluate(bool keeps_mistakes) {
   result.loss = loss.read().mean;
   result.mistakes = mistakes.worst();
   std::vector<int64_t> correct = ranks.read();
-  join_test(result, correct);
+  join_test(images, result, correct);
   if (test.num_classes() > 10) {
     result.top5 = static_cast<double>(correct[4]) / static_cast<double>(correct[5]);
   }
   return result;
 }
 
-void Trainer::join_test(TestResult& result, std::vector<int64_t>& correct) const {
-  if (ranks_.size() == 1 || test_loader_.dataset().size() == test_images_) return;  // each has tested all
+void Trainer::join_test(const Judged& images, TestResult& result, std::vector<int64_t>& correct) const {
+  const Dataset& own_part = images.loader.dataset();
+  if (ranks_.size() == 1 || own_part.size() == images.images) return;  // each has tested all
   const int64_t own = result.confusion.total(), classes = result.confusion.classes();
   const Tensor sums =
       Tensor::from_values<double>({result.loss * static_cast<double>(own), static_cast<double>(own)}, {2});
@@ -179,7 +221,7 @@ void Trainer::join_test(TestResult& result, std::vector<int64_t>& correct) const
     predictions.insert(predictions.end(), count, i % classes);
   }
   const Shape shape{static_cast<int64_t>(targets.size())};
-  result.confusion = nn::ConfusionMatrix(classes, test_loader_.dataset().class_names());
+  result.confusion = nn::ConfusionMatrix(classes, own_part.class_names());
   result.confusion.add(Tensor::from_values(predictions, shape), Tensor::from_values(targets, shape));
 }
 

@@ -26,6 +26,16 @@ struct TestResult {
   std::vector<Mistake> mistakes;  // the worst of this rank's part, if they were asked for
 };
 
+/// Images to test on, as one rank has them.
+struct Judged {
+  Judged(const std::shared_ptr<const sinter::nn::data::Dataset>& all, const sinter::Communicator& ranks,
+         const sinter::nn::data::DataLoaderOptions& options)
+      : loader(test_part(all, ranks), options), images(all->size()) {}
+
+  sinter::nn::data::DataLoader loader;  // of this rank's part
+  int64_t images;                       // of all ranks
+};
+
 class Trainer final : public sinter::examples::TrainerBase {
  public:
   /// `metadata` are the weights', which begin as those of `weights`, or fresh. `options` must outlive the
@@ -42,12 +52,19 @@ class Trainer final : public sinter::examples::TrainerBase {
   /// Takes nothing but the model from a checkpoint.
   void restore_model(const sinter::nn::LoadedCheckpoint& checkpoint);
 
-  /// Tests the model on all test images; nothing if a rank is asked to stop before the end.
+  /// Tests the model on all images that epochs are judged by; nothing if a rank is asked to stop before the
+  /// end.
   std::optional<TestResult> evaluate(bool keeps_mistakes = false);
+  /// What the run came to, for its end: where it was judged by other images than those to test on, the best
+  /// weights on these; else as evaluate(), with mistakes.
+  std::optional<TestResult> final_test();
   /// Puts the mistakes of a test as pictures into the run's log, if there is one.
   void show_mistakes(const TestResult& test);
   /// The classes that do worst, as a line; empty if all do well.
   std::string weakest(const TestResult& test) const;
+
+  /// Whether epochs are judged by other images than those to test on.
+  bool is_judged_apart() const { return final_.has_value(); }
 
   const sinter::nn::ResNet& model() const { return model_; }
 
@@ -60,9 +77,15 @@ class Trainer final : public sinter::examples::TrainerBase {
   const sinter::nn::ModuleBase& module() const override { return model_; }
   Recipe recipe() const override { return recipe_of(options_); }
   void prepare() override;
+  /// Of the images that the run ends with.
   std::vector<sinter::TensorSpec> batch_specs(int64_t batch) const override;
+  std::vector<sinter::TensorSpec> batch_specs(int64_t batch, int64_t size) const;
   void try_test() override { evaluate(); }
   void begin_epoch() override;
+  /// Gives the loader and the job the size of the present epoch's images.
+  void set_size();
+  /// The job, or the libraries' algorithms, for images of this size.
+  void prepare_shape();
   /// As --freeze-trunk says of the present epoch.
   void freeze();
   sinter::Tensor train_batch(const sinter::nn::data::Batch& batch, double learning_rate, bool begins_step,
@@ -81,21 +104,28 @@ class Trainer final : public sinter::examples::TrainerBase {
   /// Saves the weights as best.safetensors if no test before was better.
   void keep_best(const TestResult& test);
 
+  /// Takes the best weights of the run up to here from its folder.
+  void restore_best();
   /// Model and averages of a checkpoint.
   void restore_weights(const sinter::nn::LoadedCheckpoint& checkpoint);
 
   /// The sums of all ranks.
   std::vector<int64_t> sum_over_ranks(const std::vector<int64_t>& own) const;
   /// What the ranks' parts of the test come to.
-  void join_test(TestResult& result, std::vector<int64_t>& correct) const;
+  void join_test(const Judged& images, TestResult& result, std::vector<int64_t>& correct) const;
+  std::optional<TestResult> test_on(Judged& images, const sinter::nn::AnyModule& model, bool keeps_mistakes);
+  /// "val" where epochs are judged by other images than those to test on, else "test".
+  const char* judge() const { return final_ ? "val" : "test"; }
 
   const Options& options_;
-  sinter::nn::data::DataLoader test_loader_;
+  Judged judge_images_;           // by which epochs are judged
+  std::optional<Judged> final_;   // to test on at the end; none: those
+  sinter::nn::State best_state_;  // the best weights so far, on the host, where they are tested at the end
   sinter::nn::ResNet model_;
   ClassLoss loss_;
   sinter::nn::TopKAccuracy train_correct_{1};  // of the epoch, as stats_
+  int64_t size_ = 0;                           // of images to train on; 0: their own
   int64_t epoch_correct_ = 0;                  // of the epoch's training images, over all ranks
-  int64_t test_images_;                        // of all ranks
   std::string test_fingerprint_;
 };
 

@@ -9,16 +9,18 @@ using namespace sinter;
 
 Trainer::LogPlan Trainer::log_plan() const {
   const nn::data::Dataset& train = train_loader_.dataset();
+  const std::string loss_tag = fmt::format("{}/loss", judge());
+  const std::string accuracy_tag = fmt::format("{}/accuracy", judge());
   return {.description = {{"program", "train_resnet of Sinter " SINTER_VERSION},
-                          {"test_images", test_images_},
+                          {"test_images", final_ ? final_->images : judge_images_.images},
                           {"classes", train.num_classes()},
                           {"parameters", model_.parameter_count()},
                           {"decoder", train_loader_.decoder_name()},
                           {"test_fingerprint", test_fingerprint_}},
           .x_tag = "epoch",
           .x_label = "epoch",
-          .charts = {{"Loss", {{"train", "train/epoch_loss"}, {"test", "test/loss"}}},
-                     {"Accuracy", {{"train", "train/epoch_accuracy"}, {"test", "test/accuracy"}}, true}}};
+          .charts = {{"Loss", {{"train", "train/epoch_loss"}, {judge(), loss_tag}}},
+                     {"Accuracy", {{"train", "train/epoch_accuracy"}, {judge(), accuracy_tag}}, true}}};
 }
 
 void Trainer::log_epoch(const TestResult& test) const {
@@ -26,9 +28,9 @@ void Trainer::log_epoch(const TestResult& test) const {
   const double images = static_cast<double>(stats_.images);
   examples::Scalars values = epoch_scalars();
   values.emplace_back("train/epoch_accuracy", static_cast<double>(epoch_correct_) / images);
-  values.emplace_back("test/loss", test.loss);
-  values.emplace_back("test/accuracy", test.confusion.accuracy());
-  if (test.top5) values.emplace_back("test/top5_accuracy", *test.top5);
+  values.emplace_back(fmt::format("{}/loss", judge()), test.loss);
+  values.emplace_back(fmt::format("{}/accuracy", judge()), test.confusion.accuracy());
+  if (test.top5) values.emplace_back(fmt::format("{}/top5_accuracy", judge()), *test.top5);
   if (ranks_.size() > 1) {
     values.emplace_back("train/epoch_images_per_second_per_process",
                         examples::rate(stats_.images, stats_.seconds) / ranks_.size());

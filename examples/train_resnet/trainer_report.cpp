@@ -21,9 +21,13 @@ using examples::rate;
 
 namespace {
 
-constexpr const char* kLogHeader =
-    "epoch,steps,learning_rate,loss,train_accuracy,test_accuracy,test_top5,img_s,compute_img_s,seconds,"
-    "peak_bytes,skipped_steps";
+/// `judge`: what an epoch is judged by.
+std::string log_header(const char* judge) {
+  return fmt::format(
+      "epoch,steps,learning_rate,loss,train_accuracy,{0}_accuracy,{0}_top5,img_s,compute_img_s,seconds,"
+      "peak_bytes,skipped_steps",
+      judge);
+}
 
 /// "12 MB" or "3.45 GB".
 std::string format_bytes(size_t bytes) {
@@ -63,8 +67,8 @@ void Trainer::report_epoch(const TestResult& test) const {
   const int64_t skipped = scaler_.skipped() - stats_.skipped_before;
 
   const std::string line =
-      fmt::format("epoch {:>3}/{}  loss {:.4f}  train {:6.2f} %  test {:6.2f} %", epoch_ + 1,
-                  *options_.epochs, loss, 100.0 * train_accuracy, 100.0 * test.confusion.accuracy());
+      fmt::format("epoch {:>3}/{}  loss {:.4f}  train {:6.2f} %  {} {:6.2f} %", epoch_ + 1, *options_.epochs,
+                  loss, 100.0 * train_accuracy, judge(), 100.0 * test.confusion.accuracy());
   std::vector<std::string> details = {fmt::format("{:.0f} img/s", img_s),
                                       examples::format_duration(left) + " left"};
   if (skipped > 0)
@@ -77,7 +81,7 @@ void Trainer::report_epoch(const TestResult& test) const {
     details.push_back(fmt::format("{} processes, {:.0f} each", ranks_.size(), img_s / ranks_.size()));
   examples::say("{}\n", examples::fit(line, details, examples::text_columns(stdout)));
 
-  log_line(kLogHeader,
+  log_line(log_header(judge()).c_str(),
            fmt::format("{},{},{:.6g},{:.6g},{:.6g},{:.6g},{},{:.6g},{:.6g},{:.6g},{},{}", epoch_ + 1, step_,
                        schedule_(std::max<int64_t>(step_ - 1, 0)), loss, train_accuracy,
                        test.confusion.accuracy(), test.top5 ? fmt::format("{:.6g}", *test.top5) : "", img_s,
@@ -96,9 +100,10 @@ std::string Trainer::report(const TestResult* test) const {
                                    {"accuracy", nullptr},
                                    {"top5", nullptr},
                                    {"macro_f1", nullptr},
-                                   {"best_epoch", nullptr}};
+                                   {"best_epoch", nullptr},
+                                   {"judged_by", judge()}};
   report.update(report_common(test != nullptr));
-  report["classes"] = names_of(test_loader_.dataset());
+  report["classes"] = names_of(judge_images_.loader.dataset());
   report["confusion"] = nullptr;
   if (best_.accuracy >= 0 && best_.epoch > 0) report["best_epoch"] = best_.epoch;
   if (total_.images > 0) report["img_s"] = rate(total_.images, total_.seconds);
@@ -108,8 +113,8 @@ std::string Trainer::report(const TestResult* test) const {
   if (test != nullptr && test->top5) report["top5"] = *test->top5;
   if (test != nullptr) {
     report["macro_f1"] = test->confusion.macro_f1();
-    report["per_class"] = per_class(test->confusion, names_of(test_loader_.dataset()));
-    report["mistakes"] = to_json(test->mistakes, names_of(test_loader_.dataset()));
+    report["per_class"] = per_class(test->confusion, names_of(judge_images_.loader.dataset()));
+    report["mistakes"] = to_json(test->mistakes, names_of(judge_images_.loader.dataset()));
   }
   std::string text = examples::to_json_text(report);
   constexpr std::string_view kNone = "\"confusion\": null";
@@ -120,19 +125,19 @@ std::string Trainer::report(const TestResult* test) const {
 
 void Trainer::show_mistakes(const TestResult& test) try {
   if (run_folder_ != nullptr)
-    log_mistakes(test.mistakes, test_loader_.dataset(), trained_, names_of(test_loader_.dataset()),
-                 *run_folder_);
+    log_mistakes(test.mistakes, (final_ ? *final_ : judge_images_).loader.dataset(), trained_,
+                 names_of(judge_images_.loader.dataset()), *run_folder_);
 } catch (const Error& error) {  // an image that is gone
   examples::complain("warning: mistakes are not shown: {}", error.what());
 }
 
 std::string Trainer::weakest(const TestResult& test) const {
-  return weakest_classes(test.confusion, names_of(test_loader_.dataset()));
+  return weakest_classes(test.confusion, names_of(judge_images_.loader.dataset()));
 }
 
 std::string Trainer::best_so_far() const {
   if (best_.accuracy < 0) return {};
-  return fmt::format("{:<12} {:.2f} % after {} {}\n", "best test", 100.0 * best_.accuracy,
+  return fmt::format("{:<12} {:.2f} % after {} {}\n", fmt::format("best {}", judge()), 100.0 * best_.accuracy,
                      best_.epoch > 0 ? "epoch" : "step", best_.epoch > 0 ? best_.epoch : best_.step);
 }
 

@@ -5,6 +5,9 @@
 
 #include <fmt/core.h>
 
+#include <sinter/nn/checkpoint/safetensors.h>
+#include <sinter/ops/copy/copy.h>
+
 #include "common/console.h"
 #include "trainer.h"
 
@@ -12,6 +15,18 @@ namespace train_resnet {
 
 using namespace sinter;
 using examples::say;
+
+namespace {
+
+/// A copy on the host that shares no memory with the model.
+nn::State host_copy(const nn::State& state) {
+  nn::State copy;
+  for (const auto& [name, tensor] : state)
+    copy[name] = tensor.device().is_cpu() ? ops::copy(tensor) : tensor.to(Device::cpu());
+  return copy;
+}
+
+}  // namespace
 
 nn::CheckpointData Trainer::checkpoint() {
   // All ranks count together; one writes.
@@ -34,6 +49,25 @@ void Trainer::keep_best(const TestResult& test) {
   if (test.confusion.accuracy() <= best_.accuracy) return;
   best_ = {test.confusion.accuracy(), trained_, epoch_ + 1};
   if (checkpoints_ != nullptr) save_best(tested_weights());
+  if (final_) best_state_ = host_copy(tested_weights());
+}
+
+void Trainer::restore_best() {
+  if (!final_ || best_.accuracy < 0) return;
+  const auto path = std::filesystem::path(options_.checkpoints) / examples::kBestName;
+  try {
+    const nn::Safetensors file = nn::read_safetensors(path);
+    if (file.metadata.contains("step") && file.metadata.at("step") == fmt::format("{}", best_.step)) {
+      best_state_ = file.tensors;
+      return;
+    }
+  } catch (const Error&) {  // it is gone, or damaged
+  }
+  if (ranks_.rank() == 0)
+    examples::complain(
+        "warning: {} does not hold the best weights, of step {}; the search for them begins anew",
+        path.string(), best_.step);
+  best_ = {};
 }
 
 void Trainer::restore_weights(const nn::LoadedCheckpoint& checkpoint) {
@@ -50,6 +84,7 @@ void Trainer::restore_model(const nn::LoadedCheckpoint& checkpoint) {
 void Trainer::restore(const nn::LoadedCheckpoint& checkpoint, bool same_data) {
   const nn::CheckpointData& data = checkpoint.data;
   restore_counts(data);
+  restore_best();
   restore_weights(checkpoint);
   const bool same_optimizer = restore_optimizer(data.part("optimizer"), read_recipe(data));
   // The scale of the loss belongs to one precision.

@@ -34,6 +34,9 @@
 
 namespace sinter::examples {
 
+/// The file of the best weights, in the folder of checkpoints.
+inline constexpr const char* kBestName = "best.safetensors";
+
 /// What is trained on, and how often.
 struct TrainingPlan {
   std::shared_ptr<const nn::data::Dataset> images;
@@ -156,9 +159,10 @@ class TrainerBase {
 
   /// Sets up how weights change, with an optimiser of `groups`; once the model is on its device, and before
   /// ranks take the weights of rank 0. `tested` is what averages are kept of. The first result of `function`,
-  /// which calls `model`, is the loss. Each rank has its own part of the parameters `apart`.
+  /// which calls `model`, is the loss. Each rank has its own part of the parameters `apart`. A job keeps the
+  /// graphs of at most `max_graphs` shapes.
   void learn(const nn::ModuleBase& model, const nn::AnyModule& tested, nn::JobFunction function,
-             std::vector<nn::Parameter> apart = {});
+             std::vector<nn::Parameter> apart = {}, int max_graphs = nn::TrainJobOptions().max_graphs);
   /// A batch of a step, by the job or op by op. Gives the loss of all ranks; outputs_ has what else
   /// `function` gave.
   Tensor learn_from(std::initializer_list<Tensor> inputs, double learning_rate, bool begins_step,

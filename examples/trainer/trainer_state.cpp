@@ -15,8 +15,6 @@ namespace sinter::examples {
 
 namespace {
 
-constexpr const char* kBestName = "best.safetensors";
-
 /// A value that checkpoints of earlier versions do not have.
 template <class T>
 T value_or(const nn::CheckpointData& data, const char* key, T other) {
@@ -46,6 +44,7 @@ nn::CheckpointData TrainerBase::checkpoint_common() const {
                  {"loader_seed", loader.seed},
                  {"loader_batch_size", loader.batch_size},
                  {"loader_dataset_size", loader.dataset_size},
+                 {"loader_sampler", loader.sampler},
                  {"random_seed", key.seed},
                  {"random_offset", key.offset},
                  {"epoch_images", stats_.images},
@@ -112,7 +111,8 @@ bool TrainerBase::restore_place(const nn::CheckpointData& data, bool same_data) 
                                            .batch = data.value<int64_t>("loader_batch"),
                                            .seed = data.value<uint64_t>("loader_seed"),
                                            .batch_size = data.value<int64_t>("loader_batch_size"),
-                                           .dataset_size = data.value<int64_t>("loader_dataset_size")};
+                                           .dataset_size = data.value<int64_t>("loader_dataset_size"),
+                                           .sampler = value_or(data, "loader_sampler", uint64_t{0})};
   nn::data::DataLoaderState own = train_loader_.state();
   own.epoch = saved.epoch;
   own.batch = saved.batch;
@@ -122,8 +122,9 @@ bool TrainerBase::restore_place(const nn::CheckpointData& data, bool same_data) 
     if (own != saved && !common_.change_recipe) {
       throw InvalidArgument(fmt::format(
           "the checkpoint is of {} images in batches of {} with seed {}, but this run has {} in batches of "
-          "{} with seed {}; --change-recipe goes on with them",
-          saved.dataset_size, saved.batch_size, saved.seed, own.dataset_size, own.batch_size, own.seed));
+          "{} with seed {}{}; --change-recipe goes on with them",
+          saved.dataset_size, saved.batch_size, saved.seed, own.dataset_size, own.batch_size, own.seed,
+          own.sampler == saved.sampler ? "" : ", in another order"));
     }
     train_loader_.start_epoch(epoch_);
     step_ = epoch_ * steps_per_epoch();

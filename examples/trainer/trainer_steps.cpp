@@ -14,7 +14,7 @@
 namespace sinter::examples {
 
 void TrainerBase::learn(const nn::ModuleBase& model, const nn::AnyModule& tested, nn::JobFunction function,
-                        std::vector<nn::Parameter> apart) {
+                        std::vector<nn::Parameter> apart, int max_graphs) {
   if (steps_per_epoch() == 0) {
     throw InvalidArgument(fmt::format("--accumulate {}: an epoch has only {} batches", common_.accumulate,
                                       train_loader_.batches_per_epoch()));
@@ -40,7 +40,8 @@ void TrainerBase::learn(const nn::ModuleBase& model, const nn::AnyModule& tested
                                                            .sync_batch_norm = common_.sync_batch_norm,
                                                            .sharded = apart_,
                                                            .accumulate = static_cast<int>(common_.accumulate),
-                                                           .memory_limit = common_.memory_bytes()});
+                                                           .memory_limit = common_.memory_bytes(),
+                                                           .max_graphs = max_graphs});
     return;
   }
   nn::broadcast_parameters(model, ranks_, apart_);

@@ -61,6 +61,10 @@ PixelStep pixel_step(RandAugmentStep step, double amount, int64_t height, int64_
       return {ImageStep::kAutocontrast, {}};
     case kEqualize:
       return {ImageStep::kEqualize, {}};
+    case kInvert:
+      return {ImageStep::kSolarize, {0}};
+    case kSolarizeAdd:
+      return {ImageStep::kSolarizeAdd, {static_cast<int32_t>(amount)}};
   }
   throw_error<InternalError>("[rand_augment] no such step");
 }

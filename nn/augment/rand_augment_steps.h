@@ -1,4 +1,4 @@
-// The 14 steps of RandAugment and TrivialAugment, one by one.
+// The steps of RandAugment and its kin, one by one. The first 14 are RandAugment's and TrivialAugment's.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,8 @@ enum class RandAugmentStep {
   kSolarize,
   kAutoContrast,
   kEqualize,
+  kInvert,
+  kSolarizeAdd,
 };
 inline constexpr uint64_t kRandAugmentSteps = 14;
 
@@ -29,7 +31,7 @@ inline constexpr uint64_t kRandAugmentSteps = 14;
 bool is_signed(RandAugmentStep step);
 
 /// `amount`: of shear, pixels, degrees, a factor, bits that are left, or the least value that is inverted, as
-/// the step has it. `height`, `width`: of the images.
+/// the step has it; of kSolarizeAdd what is added. `height`, `width`: of the images.
 PixelStep pixel_step(RandAugmentStep step, double amount, int64_t height, int64_t width);
 
 /// `strength` in [0, 1]: how far along its range; `sign`: 1 or -1, for those that have one. `height`,

@@ -15,6 +15,7 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kVersion = 1;
 constexpr const char* kVersionKey = "model_metadata_version";
+constexpr const char *kInterpolationKey = "interpolation", *kBilinear = "bilinear";
 constexpr size_t kMostNames = 3;  // in a message
 
 /// Calls `member(key, value)` for every member but the version: what is written and read is this list.
@@ -38,6 +39,8 @@ void visit(Metadata& m, const Member& member) {
 ordered_json to_object(const ModelMetadata& metadata) {
   ordered_json object = {{kVersionKey, kVersion}};
   visit(metadata, [&](const char* key, const auto& value) { object[key] = value; });
+  // Files that say nothing of it are those of earlier versions, and mean this.
+  if (metadata.interpolation != kBilinear) object[kInterpolationKey] = metadata.interpolation;
   return object;
 }
 
@@ -78,6 +81,10 @@ ModelMetadata from_object(const ordered_json& object, const std::string& path) {
       fail(key);
     }
   });
+  if (const auto found = object.find(kInterpolationKey); found != object.end()) {
+    if (!found->is_string()) fail(kInterpolationKey);
+    metadata.interpolation = *found;
+  }
   const auto is_finite = [](float value) { return std::isfinite(value); };
   if (!std::ranges::all_of(metadata.mean, is_finite)) fail("mean");
   if (!std::ranges::all_of(metadata.std, is_finite)) fail("std");
@@ -151,7 +158,9 @@ std::optional<ModelMetadata> find_model_metadata(const std::map<std::string, std
                                                  const std::string& path) {
   if (!metadata.contains(kVersionKey)) return std::nullopt;
   ordered_json object = ordered_json::object();
-  const ordered_json kinds = to_object({});
+  ModelMetadata whole;  // with the key that is not always there
+  whole.interpolation = "bicubic";
+  const ordered_json kinds = to_object(whole);
   for (const auto& [key, text] : metadata) {
     const auto kind = kinds.find(key);
     if (kind != kinds.end()) object[key] = kind->is_string() ? ordered_json(text) : parse(text);

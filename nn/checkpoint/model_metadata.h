@@ -32,6 +32,8 @@ struct ModelMetadata {
   int64_t train_images = 0;
   std::string data_fingerprint;  ///< 16 hexadecimal digits
 
+  std::string interpolation = "bilinear";  ///< how a picture is resized; or "bicubic"
+
   bool operator==(const ModelMetadata&) const = default;
 };
 

@@ -170,6 +170,10 @@ class DataLoader {
   void load_state(const DataLoaderState& state);
   /// Moves to the start of an epoch.
   void start_epoch(int64_t epoch);
+  /// Other transforms from the next batch on, as for pictures that grow from epoch to epoch. The loader
+  /// stands where it stood; what was read ahead is read again. Throws InvalidArgument, and changes nothing,
+  /// for transforms that a loader with these options cannot have.
+  void set_transforms(Transforms transforms);
 
   /// Seconds that next() has waited for batches (or assembled them, without workers) since the construction:
   /// the host's time, in which a GPU may have been busy.

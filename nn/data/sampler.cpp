@@ -59,6 +59,9 @@ class WeightedSampler final : public Sampler {
   bool replacement_;
 };
 
+// Samples that take turns: enough that neighbours differ, few enough that a batch has all views of most.
+constexpr int64_t kGroup = 16;
+
 class RepeatedAugmentation final : public Sampler {
  public:
   RepeatedAugmentation(int64_t samples, int64_t repeats, int64_t draws)
@@ -67,8 +70,14 @@ class RepeatedAugmentation final : public Sampler {
   int64_t size() const override { return draws_; }
   std::vector<int64_t> order(uint64_t seed, int64_t epoch) const override {
     const std::vector<int64_t> shuffled = shuffled_indices(samples_, seed, epoch);
-    std::vector<int64_t> order(static_cast<size_t>(draws_));
-    for (size_t i = 0; i < order.size(); ++i) order[i] = shuffled[i / static_cast<size_t>(repeats_)];
+    const int64_t drawn = (draws_ + repeats_ - 1) / repeats_, groups = std::max<int64_t>(drawn / kGroup, 1);
+    std::vector<int64_t> order;
+    for (int64_t group = 0; group < groups; ++group) {
+      const auto begin = shuffled.begin() + group * drawn / groups;
+      const auto end = shuffled.begin() + (group + 1) * drawn / groups;
+      for (int64_t k = 0; k < repeats_; ++k) order.insert(order.end(), begin, end);
+    }
+    order.resize(static_cast<size_t>(draws_));
     return order;
   }
 

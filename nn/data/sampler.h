@@ -36,13 +36,14 @@ SamplerPtr weighted_sampler(std::vector<double> weights, const WeightedSamplerOp
 SamplerPtr balanced_sampler(const std::vector<int64_t>& labels, const WeightedSamplerOptions& options = {});
 
 struct RepeatedAugmentationOptions {
-  int64_t repeats = 3;  ///< of each sample, one after the other
+  int64_t repeats = 3;  ///< of each sample
   int64_t draws = 0;    ///< of an epoch; 0: as many as there are samples, of which a part is then left out
 };
 
 /// A shuffle of `samples` samples in which each is there `repeats` times, differently augmented, so that a
-/// batch has several views of one picture. Source: M. Berman et al., "MultiGrain", 2019; the recipes A1 to A3
-/// of R. Wightman et al., "ResNet strikes back", 2021.
+/// batch has several views of one picture. About 16 samples take turns, so that mixup and CutMix, which mix
+/// an image with the one before it, mix two pictures and not one with itself. Source: M. Berman et al.,
+/// "MultiGrain", 2019; the recipes A1 to A3 of R. Wightman et al., "ResNet strikes back", 2021.
 SamplerPtr repeated_augmentation_sampler(int64_t samples, const RepeatedAugmentationOptions& options = {});
 
 }  // namespace sinter::nn::data

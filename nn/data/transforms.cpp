@@ -21,30 +21,35 @@ class Function final : public Transform {
 
 class Resize final : public Transform {
  public:
-  explicit Resize(Size2d size) : size_(size) {}
+  Resize(Size2d size, ResizeFilter filter) : size_(size), filter_(filter) {}
   bool move(Frame& frame, SampleRandom&) const override {
+    frame.set_filter(filter_);
     frame.resize(size_);
     return true;
   }
-  detail::FrameStep frame_step() const override { return {.kind = Kind::kResample}; }
+  detail::FrameStep frame_step() const override { return {.kind = Kind::kResample, .filter = filter_}; }
 
  private:
   Size2d size_;
+  ResizeFilter filter_;
 };
 
 class ResizeCenterCrop final : public Transform {
  public:
-  ResizeCenterCrop(int64_t size, int64_t crop) : size_(size), crop_(crop) {}
+  ResizeCenterCrop(int64_t size, int64_t crop, ResizeFilter filter)
+      : size_(size), crop_(crop), filter_(filter) {}
   bool move(Frame& frame, SampleRandom&) const override {
     const auto height = static_cast<double>(frame.height()), width = static_cast<double>(frame.width());
     const double side = std::min(height, width) * static_cast<double>(crop_) / static_cast<double>(size_);
+    frame.set_filter(filter_);
     frame.crop({(height - side) / 2, (width - side) / 2, side, side}, crop_);
     return true;
   }
-  detail::FrameStep frame_step() const override { return {.kind = Kind::kResample}; }
+  detail::FrameStep frame_step() const override { return {.kind = Kind::kResample, .filter = filter_}; }
 
  private:
   int64_t size_, crop_;
+  ResizeFilter filter_;
 };
 
 class CenterCrop final : public Transform {
@@ -155,10 +160,13 @@ class RandomResizedCrop final : public Transform {
  public:
   RandomResizedCrop(Size2d size, const RandomResizedCropOptions& options) : size_(size), options_(options) {}
   bool move(Frame& frame, SampleRandom& random) const override {
+    frame.set_filter(options_.filter);
     frame.crop(window(frame.height(), frame.width(), random), size_);
     return true;
   }
-  detail::FrameStep frame_step() const override { return {.kind = Kind::kResample}; }
+  detail::FrameStep frame_step() const override {
+    return {.kind = Kind::kResample, .filter = options_.filter};
+  }
 
  private:
   Box window(int64_t image_height, int64_t image_width, SampleRandom& random) const {
@@ -211,15 +219,15 @@ TransformPtr make_transform(std::function<void(Sample&, SampleRandom&)> apply) {
   return std::make_shared<Function>(std::move(apply));
 }
 
-TransformPtr resize(Size2d size) {
+TransformPtr resize(Size2d size, ResizeFilter filter) {
   check_size("resize", size);
-  return std::make_shared<Resize>(size);
+  return std::make_shared<Resize>(size, filter);
 }
 
-TransformPtr resize_center_crop(int64_t size, int64_t crop) {
+TransformPtr resize_center_crop(int64_t size, int64_t crop, ResizeFilter filter) {
   SINTER_CHECK(crop > 0 && crop <= size,
                "[resize_center_crop] expected 0 < crop <= size but got crop {} and size {}", crop, size);
-  return std::make_shared<ResizeCenterCrop>(size, crop);
+  return std::make_shared<ResizeCenterCrop>(size, crop, filter);
 }
 
 TransformPtr center_crop(Size2d size) {

@@ -21,6 +21,7 @@ struct FrameStep {
   enum class Kind { kNone, kMirror, kShift, kResample };
   Kind kind = Kind::kNone;
   ops::PadMode border = ops::PadMode::kConstant;  ///< of a shift
+  ResizeFilter filter = ResizeFilter::kBilinear;  ///< of a resampling
 };
 
 }  // namespace detail
@@ -48,11 +49,11 @@ using Transforms = std::vector<TransformPtr>;
 TransformPtr make_transform(std::function<void(Sample&, SampleRandom&)> apply);
 
 /// Resamples all of the image to one size (see nn::data::resize of images).
-TransformPtr resize(Size2d size);
+TransformPtr resize(Size2d size, ResizeFilter filter = ResizeFilter::kBilinear);
 
 /// Resamples so that the shorter side gets `size` pixels, then cuts `crop` x `crop` from the middle; the
 /// usual evaluation takes (256, 224). InvalidArgument unless 0 < crop <= size.
-TransformPtr resize_center_crop(int64_t size, int64_t crop);
+TransformPtr resize_center_crop(int64_t size, int64_t crop, ResizeFilter filter = ResizeFilter::kBilinear);
 
 /// Cuts a window from the middle; InvalidArgument for a smaller image.
 TransformPtr center_crop(Size2d size);
@@ -82,6 +83,7 @@ TransformPtr random_rotation(double degrees);
 struct RandomResizedCropOptions {
   double min_area = 0.08, max_area = 1.0;                 ///< of the window, as a part of the image's
   double min_aspect = 3.0 / 4.0, max_aspect = 4.0 / 3.0;  ///< width / height, drawn evenly in the logarithm
+  ResizeFilter filter = ResizeFilter::kBilinear;
 };
 
 /// Resamples a window of random area, aspect and place to `size`; after ten windows that do not fit, the

@@ -7,6 +7,10 @@
 
 namespace sinter::nn {
 
+/// How pictures are resampled: `metadata.interpolation`. Throws InvalidArgument for another than "bilinear"
+/// and "bicubic".
+data::ResizeFilter resize_filter(const ModelMetadata& metadata);
+
 /// What resizes pictures to inputs of the model: by `metadata.resize`. Nothing under "none": they have that
 /// size. Throws InvalidArgument for sizes or a `resize` that are none.
 data::Transforms test_transforms(const ModelMetadata& metadata);

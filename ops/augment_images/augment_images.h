@@ -24,6 +24,10 @@ enum class ImageStep : int32_t {
   kSolarize,   ///< 255 - value where the value is at least p0
   kAutocontrast,  ///< each channel's values spread from its least and largest to 0 and 255
   kEqualize,      ///< each channel's values mapped so that they occur evenly
+  kSolarizeAdd,   ///< value + p0 where the value is less than 128
+  kBlurX,  ///< a mean of a row's pixels, rounded to nearest: p0 is the weight of the pixel itself, p1 to p6
+           ///< those of both its neighbours at distances 1 to 6. The image is mirrored at its border
+  kBlurY,  ///< the same of a column's pixels
 };
 
 inline constexpr int32_t kStepOne = 1 << 16;
@@ -34,7 +38,8 @@ inline constexpr int64_t kStepFields = 8;
 /// 0.587 green + 0.114 blue, rounded. No gradient.
 ///
 /// The steps are those of torchvision's and Pillow's functions of these names. A value may differ from
-/// theirs by one level, as they round some intermediate results.
+/// theirs by one level, as they round some intermediate results. kBlurX and then kBlurY are torchvision's
+/// gaussian_blur of a kernel of up to 13 x 13.
 Tensor augment_images(const Tensor& images, const Tensor& steps);
 
 }  // namespace sinter::ops

@@ -5,10 +5,12 @@
 
 #include <sinter/core/base/host_device.h>
 #include <sinter/ops/augment_images/augment_images.h>
+#include <sinter/ops/crop_images/crop_images_math.h>
 
 namespace sinter::ops {
 
 inline constexpr int kByteValues = 256;
+inline constexpr int64_t kBlurRadius = kStepFields - 2;
 
 SINTER_HOST_DEVICE inline uint8_t to_byte(int64_t value) {
   return static_cast<uint8_t>(value < 0 ? 0 : value > 255 ? 255 : value);
@@ -30,6 +32,8 @@ SINTER_HOST_DEVICE inline bool has_table(ImageStep step) {
     case ImageStep::kSaturation:
     case ImageStep::kHue:
     case ImageStep::kSharpness:
+    case ImageStep::kBlurX:
+    case ImageStep::kBlurY:
       return false;
     default:
       return true;
@@ -69,6 +73,8 @@ SINTER_HOST_DEVICE inline uint8_t table_value(ImageStep step, int64_t p0, int va
     }
     case ImageStep::kSolarize:
       return static_cast<uint8_t>(value >= p0 ? 255 - value : value);
+    case ImageStep::kSolarizeAdd:
+      return value < 128 ? to_byte(value + p0) : static_cast<uint8_t>(value);
     case ImageStep::kAutocontrast: {
       const int range = channel.largest - channel.least;
       return range <= 0 ? static_cast<uint8_t>(value) : to_byte((value - channel.least) * 255 / range);
@@ -139,6 +145,21 @@ SINTER_HOST_DEVICE inline uint8_t sharpened(const ImageView& image, int64_t fact
   return blend(*middle, (2 * sum + 13) / 26, factor);
 }
 
+/// `along_x`: over the pixels of a row, else those of a column.
+SINTER_HOST_DEVICE inline uint8_t blurred(const ImageView& image, const int32_t* p, bool along_x, int64_t y,
+                                          int64_t x, int c) {
+  const auto at = [&](int64_t distance) {
+    const int64_t from_x = along_x ? border_source(x + distance, image.width, PadMode::kReflect) : x;
+    const int64_t from_y = along_x ? y : border_source(y + distance, image.height, PadMode::kReflect);
+    return int64_t{image.pixel(from_y, from_x)[c]};
+  };
+  int64_t sum = p[0] * at(0);
+  for (int64_t k = 1; k <= kBlurRadius; ++k) {
+    if (p[k] != 0) sum += p[k] * (at(-k) + at(k));
+  }
+  return to_byte((sum + kStepOne / 2) >> 16);
+}
+
 /// A pixel of the result of a step that has no table. `p`: the step's parameters.
 SINTER_HOST_DEVICE inline void augment_pixel(const ImageView& image, ImageStep step, const int32_t* p,
                                              int64_t y, int64_t x, uint8_t* to) {
@@ -148,6 +169,8 @@ SINTER_HOST_DEVICE inline void augment_pixel(const ImageView& image, ImageStep s
     for (int c = 0; c < image.channels; ++c) to[c] = from == nullptr ? uint8_t{0} : from[c];
   } else if (step == ImageStep::kSharpness) {
     for (int c = 0; c < image.channels; ++c) to[c] = sharpened(image, p[0], y, x, c);
+  } else if (step == ImageStep::kBlurX || step == ImageStep::kBlurY) {
+    for (int c = 0; c < image.channels; ++c) to[c] = blurred(image, p, step == ImageStep::kBlurX, y, x, c);
   } else if (image.channels == 3 && step == ImageStep::kSaturation) {
     const int64_t grey = grey_of(own);
     for (int c = 0; c < 3; ++c) to[c] = blend(own[c], grey, p[0]);

@@ -10,7 +10,7 @@ namespace sinter::ops {
 namespace {
 
 constexpr double kOne = 65536.0;
-constexpr auto kLastStep = static_cast<int64_t>(ImageStep::kEqualize);
+constexpr auto kLastStep = static_cast<int64_t>(ImageStep::kBlurY);
 
 /// Parameters that make sense, and now and then any numbers at all.
 std::vector<int32_t> random_parameters(SampleMaker& maker, ImageStep step, const Shape& image) {
@@ -29,8 +29,10 @@ std::vector<int32_t> random_parameters(SampleMaker& maker, ImageStep step, const
     p[0] = fixed(-1.5, 1.5);
   } else if (step == ImageStep::kPosterize) {
     p[0] = static_cast<int32_t>(maker.integer(-1, 9));
-  } else if (step == ImageStep::kSolarize) {
+  } else if (step == ImageStep::kSolarize || step == ImageStep::kSolarizeAdd) {
     p[0] = static_cast<int32_t>(maker.integer(-1, 257));
+  } else if (step == ImageStep::kBlurX || step == ImageStep::kBlurY) {
+    for (int32_t& weight : p) weight = maker.chance(0.2) ? 0 : fixed(0, 0.15);
   } else {
     p[0] = maker.chance(0.1) ? kStepOne : fixed(0, 2);
   }
@@ -177,6 +179,24 @@ Picture equalized(const Picture& from) {
   });
 }
 
+/// Of a row that goes on, mirrored at both ends, for ever.
+int64_t mirrored(int64_t at, int64_t extent) {
+  while (extent > 1 && (at < 0 || at >= extent)) at = at < 0 ? -at : 2 * (extent - 1) - at;
+  return extent > 1 ? at : 0;
+}
+
+Picture with_blur(const Picture& from, const int32_t* p, bool along_x) {
+  return map(from, [&](int64_t y, int64_t x, int64_t c) {
+    double sum = 0;
+    for (int64_t distance = -6; distance <= 6; ++distance) {
+      const int64_t from_y = along_x ? y : mirrored(y + distance, from.height);
+      const int64_t from_x = along_x ? mirrored(x + distance, from.width) : x;
+      sum += p[std::abs(distance)] * from.at(from_y, from_x, c);
+    }
+    return cut(sum / kOne + 0.5);
+  });
+}
+
 Picture augmented(const Picture& from, const int32_t* row) {
   const double factor = row[1] / kOne;
   const auto each = [&](const std::function<double(double)>& value) {
@@ -204,6 +224,11 @@ Picture augmented(const Picture& from, const int32_t* row) {
     }
     case ImageStep::kSolarize:
       return each([&](double value) { return value < row[1] ? value : 255 - value; });
+    case ImageStep::kSolarizeAdd:
+      return each([&](double value) { return value < 128 ? cut(value + row[1]) : value; });
+    case ImageStep::kBlurX:
+    case ImageStep::kBlurY:
+      return with_blur(from, row + 1, static_cast<ImageStep>(row[0]) == ImageStep::kBlurX);
     case ImageStep::kAutocontrast:
       return with_autocontrast(from);
     case ImageStep::kEqualize:

@@ -22,10 +22,15 @@ std::vector<TensorSpec> infer_resize_images(const InferContext& context) {
 
 }  // namespace
 
+std::string_view to_string(ResizeFilter filter) {
+  return filter == ResizeFilter::kBicubic ? "bicubic" : "bilinear";
+}
+
 Tensor resize_images(const Tensor& pixels, const Tensor& extents, const Tensor& boxes,
                      const ImageOutput& output, const ResizeImagesOptions& options) {
   static const Op& op = builtin("resize_images");
-  return call_single(op, {pixels, extents, boxes}, ResizeImagesAttributes{output, options.channels});
+  return call_single(op, {pixels, extents, boxes},
+                     ResizeImagesAttributes{output, options.channels, options.filter});
 }
 
 void register_resize_images(OpRegistry& registry);

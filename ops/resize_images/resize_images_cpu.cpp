@@ -134,7 +134,12 @@ void resample_row(const ResampleImage& image, const ChannelScales& scales, int64
     scale[c] = scales.scale[c];
     shift[c] = scales.shift[c];
   }
-  for (int64_t x = 0; x < columns.count; ++x) sums[x] = sums[x] / columns.totals[x] * scale + shift;
+  const bool overshoots = image.columns.overshoots();
+  for (int64_t x = 0; x < columns.count; ++x) {
+    PixelSums<kChannels> mean = sums[x] / columns.totals[x];
+    for (int64_t c = 0; overshoots && c < kChannels; ++c) mean[c] = cut_to_pixels(mean[c]);
+    sums[x] = mean * scale + shift;
+  }
   for (int64_t c = 0; c < kChannels; ++c) {
     T* const to = target.pixel + c * target.channel_step;
     for (int64_t x = 0; x < columns.count; ++x) to[x * target.pixel_step] = image_value<T>(sums[x][c]);
@@ -144,11 +149,12 @@ void resample_row(const ResampleImage& image, const ChannelScales& scales, int64
 template <class T, int64_t kChannels>
 void resample_part(const KernelContext& context, const ChannelScales& scales, int64_t n, int64_t row_begin,
                    int64_t row_end) {
-  const ImageOutput& output = context.attributes<ResizeImagesAttributes>().output;
-  const ResampleImage image =
-      resample_image(context.input(0).as<const uint8_t>(), context.input(0).numel(), kChannels,
-                     context.input(1).as<const int64_t>() + 3 * n,
-                     context.input(2).as<const double>() + 5 * n, output.height, output.width);
+  const auto& attributes = context.attributes<ResizeImagesAttributes>();
+  const ImageOutput& output = attributes.output;
+  const ResampleImage image = resample_image(context.input(0).as<const uint8_t>(), context.input(0).numel(),
+                                             kChannels, context.input(1).as<const int64_t>() + 3 * n,
+                                             context.input(2).as<const double>() + 5 * n, output.height,
+                                             output.width, attributes.filter);
   const bool channels_last = output.layout == Layout::kNHWC;
   const int64_t pixel_step = channels_last ? kChannels : 1;
   const int64_t channel_step = channels_last ? 1 : output.height * output.width;
@@ -172,7 +178,7 @@ void resample_part(const KernelContext& context, const ChannelScales& scales, in
 
 void run_resize_images(const KernelContext& context) {
   if (context.output(0).numel() == 0) return;
-  const auto& [output, channels] = context.attributes<ResizeImagesAttributes>();
+  const auto& [output, channels, filter] = context.attributes<ResizeImagesAttributes>();
   const ChannelScales scales = channel_scales(output, channels);
   const int64_t parts = (output.height + kRowsPerPart - 1) / kRowsPerPart, height = output.height;
   dispatch_image_output(output.dtype, [&, channels = channels]<class T> {

@@ -29,6 +29,7 @@ struct ResizeProblem {
   int64_t height, width;  // of the output
   int64_t row_tiles, column_tiles;
   bool channels_last;
+  ResizeFilter filter;
 };
 
 /// The geometry of each image once, as its divisions cost more than the rest of a thread's work.
@@ -36,7 +37,7 @@ __global__ void prepare_kernel(ResizeProblem problem, int64_t channels, Resample
   const int64_t n = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (n >= problem.images) return;
   images[n] = resample_image(problem.pixels, problem.bytes, channels, problem.extents + 3 * n,
-                             problem.boxes + 5 * n, problem.height, problem.width);
+                             problem.boxes + 5 * n, problem.height, problem.width, problem.filter);
 }
 
 /// The floats of blended row `rows` from pixel `first` on, `count` of them, into `blended`.
@@ -102,7 +103,10 @@ __device__ __forceinline__ RowValues<kChannels> resample_row(const ResampleImage
   for (int j = 0; j < kLaneColumns; ++j) {
     const float inverse = totals[j] > 0.0f ? 1.0f / totals[j] : 0.0f;
 #pragma unroll
-    for (int c = 0; c < kChannels; ++c) result.values[j][c] *= inverse;
+    for (int c = 0; c < kChannels; ++c) {
+      result.values[j][c] *= inverse;
+      if (image.columns.overshoots()) result.values[j][c] = cut_to_pixels(result.values[j][c]);
+    }
   }
   return result;
 }
@@ -182,7 +186,7 @@ __global__ void __launch_bounds__(32 * kWarps, 4)
 
 void run_resize_images(const KernelContext& context) {
   if (context.output(0).numel() == 0) return;
-  const auto& [output, channels] = context.attributes<ResizeImagesAttributes>();
+  const auto& [output, channels, filter] = context.attributes<ResizeImagesAttributes>();
   const ResizeProblem problem{.pixels = context.input(0).as<const uint8_t>(),
                               .bytes = context.input(0).numel(),
                               .extents = context.input(1).as<const int64_t>(),
@@ -192,7 +196,8 @@ void run_resize_images(const KernelContext& context) {
                               .width = output.width,
                               .row_tiles = cuda::blocks_for(output.height, kTileRows),
                               .column_tiles = cuda::blocks_for(output.width, kTileColumns),
-                              .channels_last = output.layout == Layout::kNHWC};
+                              .channels_last = output.layout == Layout::kNHWC,
+                              .filter = filter};
   const int64_t blocks = problem.images * problem.row_tiles * problem.column_tiles;
   SINTER_CHECK(blocks <= INT32_MAX, "[resize_images] expected at most {} tiles of {} x {} but got {}",
                INT32_MAX, kTileRows, kTileColumns, blocks);

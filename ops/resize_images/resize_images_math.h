@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <sinter/core/base/host_device.h>
+#include <sinter/ops/resize_images/resize_images.h>
 
 namespace sinter::ops {
 
@@ -25,14 +26,16 @@ class ResampleAxis {
   ResampleAxis() = default;
   /// The part [begin, begin + extent), cut down to [0, inputs], inputs in [1, kMaxImageSide]; not-a-number
   /// counts as 0.
-  SINTER_HOST_DEVICE ResampleAxis(int64_t inputs, double begin, double extent, int64_t outputs)
-      : inputs_(static_cast<int32_t>(inputs)) {
+  SINTER_HOST_DEVICE ResampleAxis(int64_t inputs, double begin, double extent, int64_t outputs,
+                                  ResizeFilter filter)
+      : inputs_(static_cast<int32_t>(inputs)), cubic_(filter == ResizeFilter::kBicubic) {
     const auto most = static_cast<double>(inputs);
     start_ = fmin(fmax(begin, 0.0), most);
     const double end = fmin(fmax(begin + extent, start_), most);
     step_ = (end - start_) / static_cast<double>(outputs);
-    radius_ = fmax(step_, 1.0);
-    inverse_radius_ = static_cast<float>(1.0 / radius_);
+    const double scale = fmax(step_, 1.0);
+    radius_ = cubic_ ? 2 * scale : scale;
+    inverse_scale_ = static_cast<float>(1.0 / scale);
   }
 
   /// At least one input, all of them inside the axis.
@@ -46,11 +49,13 @@ class ResampleAxis {
     const int32_t last = high > inputs_ ? inputs_ : high <= first ? first + 1 : high;
     return {first, last, static_cast<float>(static_cast<double>(first) + 0.5 - centre)};
   }
-  /// Not normalised; in [0, 1].
+  /// Not normalised; at most 1.
   SINTER_HOST_DEVICE float weight(const ResampleTaps& taps, int32_t input) const {
-    const float distance = taps.offset + static_cast<float>(input - taps.first);
-    return fmaxf(0.0f, 1.0f - fabsf(distance) * inverse_radius_);
+    const float distance = fabsf(taps.offset + static_cast<float>(input - taps.first)) * inverse_scale_;
+    return cubic_ ? cubic_weight(distance) : fmaxf(0.0f, 1.0f - distance);
   }
+  /// Whether means may leave the range of the inputs.
+  SINTER_HOST_DEVICE bool overshoots() const { return cubic_; }
   SINTER_HOST_DEVICE float total_weight(const ResampleTaps& taps) const {
     float total = 0;
     for (int32_t k = taps.first; k < taps.last; ++k) total += weight(taps, k);
@@ -58,9 +63,17 @@ class ResampleAxis {
   }
 
  private:
+  /// Source: R. Keys, "Cubic convolution interpolation for digital image processing", 1981.
+  SINTER_HOST_DEVICE static float cubic_weight(float distance) {
+    if (distance < 1.0f) return (1.5f * distance - 2.5f) * distance * distance + 1.0f;
+    if (distance < 2.0f) return ((-0.5f * distance + 2.5f) * distance - 4.0f) * distance + 2.0f;
+    return 0.0f;
+  }
+
   int32_t inputs_ = 1;
   double start_ = 0, step_ = 1, radius_ = 1;
-  float inverse_radius_ = 1;
+  float inverse_scale_ = 1;
+  bool cubic_ = false;
 };
 
 /// One image of the batch, checked against the pixels there are.
@@ -71,10 +84,16 @@ struct ResampleImage {
   bool mirrored = false;
 };
 
+/// A mean that the filter let leave the range of pixels, cut back to it.
+SINTER_HOST_DEVICE inline float cut_to_pixels(float value) {
+  return fminf(fmaxf(value, 0.0f), 255.0f);
+}
+
 /// `extent`: offset, height, width. `box`: top, left, height, width, mirrored.
 SINTER_HOST_DEVICE inline ResampleImage resample_image(const uint8_t* pixels, int64_t bytes, int64_t channels,
                                                        const int64_t* extent, const double* box,
-                                                       int64_t out_height, int64_t out_width) {
+                                                       int64_t out_height, int64_t out_width,
+                                                       ResizeFilter filter) {
   ResampleImage image;
   const int64_t offset = extent[0], height = extent[1], width = extent[2];
   // Divisions, as products may overflow.
@@ -84,8 +103,8 @@ SINTER_HOST_DEVICE inline ResampleImage resample_image(const uint8_t* pixels, in
   if (!inside) return image;
   image.pixels = pixels + offset;
   image.row_bytes = width * channels;
-  image.rows = ResampleAxis(height, box[0], box[2], out_height);
-  image.columns = ResampleAxis(width, box[1], box[3], out_width);
+  image.rows = ResampleAxis(height, box[0], box[2], out_height, filter);
+  image.columns = ResampleAxis(width, box[1], box[3], out_width, filter);
   image.mirrored = box[4] != 0.0;
   return image;
 }

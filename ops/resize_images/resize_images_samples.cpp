@@ -11,6 +11,7 @@ OpSample make_resize_images(SampleMaker& maker) {
   const int64_t images = maker.integer(0, 4);
   ResizeImagesAttributes attributes;
   attributes.channels = maker.pick({1, 3});
+  attributes.filter = maker.pick({ResizeFilter::kBilinear, ResizeFilter::kBicubic});
   attributes.output = random_output(maker, attributes.channels);
   if (maker.chance(0.1)) attributes.output.width += 60;  // more than one tile
   const Tensor extents = Tensor::empty({images, 3}, DType::kInt64);
@@ -38,18 +39,28 @@ OpSample make_resize_images(SampleMaker& maker) {
   return {{random_bytes(maker, Shape{bytes}), extents, boxes}, attributes};
 }
 
+/// Keys' cubic for a = -1/2, as his paper writes it.
+double keys(double s) {
+  constexpr double a = -0.5;
+  if (s < 1) return (a + 2) * std::pow(s, 3) - (a + 3) * std::pow(s, 2) + 1;
+  if (s < 2) return a * std::pow(s, 3) - 5 * a * std::pow(s, 2) + 8 * a * s - 4 * a;
+  return 0;
+}
+
 /// The weights of all `inputs` for one output of an axis, by the definition.
-std::vector<double> triangle(int64_t inputs, double begin, double extent, int64_t output, int64_t outputs) {
+std::vector<double> weights_of(ResizeFilter filter, int64_t inputs, double begin, double extent,
+                               int64_t output, int64_t outputs) {
   const double last = static_cast<double>(inputs);
   const auto within = [&](double low, double value) { return !(value >= low) ? low : std::min(value, last); };
   const double start = within(0.0, begin), end = within(start, begin + extent);
-  const double step = (end - start) / static_cast<double>(outputs), radius = std::max(step, 1.0);
+  const double step = (end - start) / static_cast<double>(outputs), scale = std::max(step, 1.0);
   std::vector<double> weights(static_cast<size_t>(inputs));
   double total = 0.0;
   for (int64_t k = 0; k < inputs; ++k) {
     const double distance =
         std::abs(static_cast<double>(k) + 0.5 - start - (static_cast<double>(output) + 0.5) * step);
-    weights[static_cast<size_t>(k)] = std::max(0.0, 1.0 - distance / radius);
+    weights[static_cast<size_t>(k)] =
+        filter == ResizeFilter::kBicubic ? keys(distance / scale) : std::max(0.0, 1.0 - distance / scale);
     total += weights[static_cast<size_t>(k)];
   }
   for (double& weight : weights) weight /= total;
@@ -61,7 +72,7 @@ bool lies_in(double bytes, double offset, double height, double width, double ch
 }
 
 std::vector<ReferenceTensor> resize_images_reference(const OpSample& sample) {
-  const auto& [output, channels] = sample.attributes.as<ResizeImagesAttributes>();
+  const auto& [output, channels, filter] = sample.attributes.as<ResizeImagesAttributes>();
   const ReferenceTensor pixels = reference_of(sample.inputs[0]), boxes = reference_of(sample.inputs[2]);
   const int64_t images = sample.inputs[1].size(0), bytes = sample.inputs[0].numel();
   ReferenceTensor batch(output_shape(output, images, channels));
@@ -73,11 +84,12 @@ std::vector<ReferenceTensor> resize_images_reference(const OpSample& sample) {
                 static_cast<double>(width), static_cast<double>(channels));
     for (int64_t y = 0; y < output.height; ++y) {
       std::vector<double> rows;
-      if (there) rows = triangle(height, boxes[5 * n], boxes[5 * n + 2], y, output.height);
+      if (there) rows = weights_of(filter, height, boxes[5 * n], boxes[5 * n + 2], y, output.height);
       for (int64_t x = 0; x < output.width; ++x) {
         const int64_t shown = boxes[5 * n + 4] != 0 ? output.width - 1 - x : x;
         std::vector<double> columns;
-        if (there) columns = triangle(width, boxes[5 * n + 1], boxes[5 * n + 3], shown, output.width);
+        if (there)
+          columns = weights_of(filter, width, boxes[5 * n + 1], boxes[5 * n + 3], shown, output.width);
         for (int64_t c = 0; c < channels; ++c) {
           double value = 0.0;
           for (size_t i = 0; i < rows.size(); ++i) {
@@ -87,6 +99,7 @@ std::vector<ReferenceTensor> resize_images_reference(const OpSample& sample) {
               value += rows[i] * columns[j] * pixels[offset + at + c];
             }
           }
+          if (filter == ResizeFilter::kBicubic) value = std::clamp(value, 0.0, 255.0);
           batch[output_index(output, channels, n, y, x, c)] = normalized(output, c, value);
         }
       }

@@ -2,7 +2,7 @@
 # The options of augmentation as a user gives them: each changes the run, learns, and goes on bit for bit where it was stopped;
 # steps as a job and eager ones see the same images. Usage: train_resnet_augmentation_test.sh <program> <folder>
 set -euo pipefail
-export SINTER_DETERMINISTIC=1  # on a GPU, the fastest plans of a convolution may sum in any order
+export SINTER_DETERMINISTIC=1 COLUMNS=300  # lines are not broken; on a GPU, the fastest plans of a convolution may sum in any order
 program=$1 work=$2
 rm -rf "$work"
 mkdir -p "$work"
@@ -15,7 +15,8 @@ losses() { sed -nE 's/^epoch +[12]\/2 +loss ([0-9.]+) .*/\1/p' "$1"; }
 
 number=0
 for options in "--mixup 0.2" "--cutmix 1" "--random-erasing 0.5" "--color-jitter 0.4,0.4,0,0" "--randaugment 2,9" \
-  "--mixup 0.2 --cutmix 1 --random-erasing 0.25 --randaugment 2,5"; do
+  "--mixup 0.2 --cutmix 1 --random-erasing 0.25 --randaugment 2,5" \
+  "--augment timm-rand:5,0.5+blur:0.3 --repeated-augmentation 3 --rotation 5"; do
   number=$((number + 1))
   read -ra words <<<"$options"
   run "${words[@]}" --save-weights whole.safetensors >whole.log
@@ -36,7 +37,24 @@ for options in "--mixup 0.2" "--cutmix 1" "--random-erasing 0.5" "--color-jitter
   grep -q -- '--mixup .* -> 0.9' <<<"$message" || { echo "$options: $message"; exit 1; }
   mv whole.safetensors "whole$number.safetensors"
 done
-[ "$(sha256sum whole?.safetensors | cut -d' ' -f1 | sort -u | wc -l)" = 6 ] || { echo "an option changes nothing"; exit 1; }
+[ "$(sha256sum whole?.safetensors | cut -d' ' -f1 | sort -u | wc -l)" = 7 ] || { echo "an option changes nothing"; exit 1; }
+
+# Each of the others changes the first steps.
+number=0
+for options in "" "--augment trivialaugment" "--augment randaugment:2,9" "--augment autoaugment-imagenet" "--augment autoaugment-cifar10" \
+  "--augment autoaugment-svhn" "--augment augmix" "--augment 3augment" "--augment blur:1" "--vertical-flip" "--rotation 20" \
+  "--repeated-augmentation 3"; do
+  number=$((number + 1))
+  read -ra words <<<"$options"
+  run "${words[@]}" --max-steps 2 --save-weights "short-$number.safetensors" >short.log
+  [ $number = 1 ] || grep -qE "^  (augment  augment ${words[1]:-none}|images .*(upside down|turned by|times))" short.log ||
+    { echo "$options: the start of the run does not tell it"; cat short.log; exit 1; }
+done
+[ "$(sha256sum short-*.safetensors | cut -d' ' -f1 | sort -u | wc -l)" = 12 ] || { echo "an option changes nothing"; exit 1; }
+# --randaugment is the same as that policy by name.
+run --randaugment 2,9 --max-steps 2 --save-weights same.safetensors >/dev/null
+tensors() { tail -c +$(($(od -An -tu8 -N8 "$1") + 9)) "$1"; }
+cmp <(tensors same.safetensors) <(tensors short-3.safetensors) || { echo "--randaugment and --augment randaugment differ"; exit 1; }
 
 # Eager steps draw what a job's steps draw.
 run --mixup 0.2 --cutmix 1 --randaugment 2,5 --max-steps 3 --checkpoints job >/dev/null

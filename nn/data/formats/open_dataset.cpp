@@ -2,9 +2,9 @@
 #include <initializer_list>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include <sinter/core/base/error.h>
-#include <sinter/core/base/log.h>
 #include <sinter/nn/data/formats/cifar.h>
 #include <sinter/nn/data/formats/file_bytes.h>
 #include <sinter/nn/data/formats/idx.h>
@@ -100,21 +100,16 @@ DatasetPair open_record_pair(const fs::path& folder, const DecodeOptions& decode
   return {train, test, "records"};
 }
 
-// Of two that may be meant, one is taken, and the log says so.
-void tell_choice(const fs::path& folder, const char* taken, const char* left) {
-  log::warning("[dataset] {}: has both {} and {}; {} is used to test on, {} is left out", folder.string(),
-               taken, left, taken, left);
-}
-
 DatasetPair open_folder_pair(const fs::path& folder, const DecodeOptions& decode) {
   ImageFolderOptions options;
   options.decode = decode;
   const auto train = open_image_folder(folder / "train", options);
   options.class_names = train->class_names();
-  const bool has_test = is_folder(folder / "test");
-  if (has_test && is_folder(folder / "val")) tell_choice(folder, "test", "val");
-  const auto test = open_image_folder(folder / (has_test ? "test" : "val"), options);
-  return {train, test, "image folder"};
+  DatasetPair data{.train = train, .test = {}, .kind = "image folder"};
+  if (is_folder(folder / "val")) data.validation = open_image_folder(folder / "val", options);
+  data.test = is_folder(folder / "test") ? open_image_folder(folder / "test", options)
+                                         : std::exchange(data.validation, nullptr);
+  return data;
 }
 
 // The archives of a folder whose names begin so, sorted.
@@ -142,9 +137,11 @@ DatasetPair open_shard_pair(const fs::path& folder, const DecodeOptions& decode)
   options.decode = decode;
   const auto train = open_shards(find_shards(folder, "train"), options);
   options.class_names = train->class_names();
-  if (!find_shards(folder, "test").empty() && !find_shards(folder, "val").empty())
-    tell_choice(folder, "test*.tar", "val*.tar");
-  return {train, open_shards(find_test_shards(folder), options), "shards"};
+  DatasetPair data{.train = train, .test = open_shards(find_test_shards(folder), options), .kind = "shards"};
+  const std::vector<fs::path> validation = find_shards(folder, "val");
+  if (!find_shards(folder, "test").empty() && !validation.empty())
+    data.validation = open_shards(validation, options);
+  return data;
 }
 
 // Data of which a share becomes the test set.

@@ -15,6 +15,9 @@ struct DatasetPair {
   std::shared_ptr<const Dataset> train;
   std::shared_ptr<const Dataset> test;  ///< null where there is none, which records alone may lack
   std::string kind;  ///< "idx", "cifar10", "cifar100", "records", "shards" or "image folder"
+  /// Images to choose with while training, so that `test` is seen by nobody before the end: `val` where a
+  /// folder has both `val` and `test`. Else null.
+  std::shared_ptr<const Dataset> validation = {};
 };
 
 /// How a folder without test images of its own is divided (see stratified_split).
@@ -30,8 +33,8 @@ struct HoldOut {
 /// - records: train.rec, train.idx and property, perhaps val.rec and val.idx, whose classes are the same, and
 ///   classes.txt (see open_records). Face data sets have no val.rec: they are tested with pairs of faces none
 ///   of whom was seen (open_verification_set);
-/// - tar shards: `train*.tar` and `test*.tar` or `val*.tar`, perhaps classes.txt (see open_shards);
-/// - image folders: `train/<class>/` and `test/<class>/` or `val/<class>/`;
+/// - tar shards: `train*.tar` and `test*.tar` or `val*.tar`, or both, perhaps classes.txt (see open_shards);
+/// - image folders: `train/<class>/` and `test/<class>/` or `val/<class>/`, or both;
 /// - with a `share` to be tested on: shards `train*.tar`, or any `*.tar`, or folders `<class>/` or
 ///   `train/<class>/`, without images to test on beside them.
 /// `decode` concerns records, shards and image folders only, `max_idx_values` IDX files (see parse_idx).

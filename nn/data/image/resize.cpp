@@ -16,10 +16,20 @@ struct Filter {
   int64_t taps = 0;
 };
 
-// The triangle filter over the part [start, start + extent) of an axis of `inputs` pixels.
-Filter make_filter(int64_t inputs, double start, double extent, int64_t outputs) {
+// Keys' cubic for a = -1/2.
+double cubic(double distance) {
+  if (distance < 1) return (1.5 * distance - 2.5) * distance * distance + 1;
+  return distance < 2 ? ((-0.5 * distance + 2.5) * distance - 4) * distance + 2 : 0;
+}
+
+// The filter over the part [start, start + extent) of an axis of `inputs` pixels.
+Filter make_filter(int64_t inputs, double start, double extent, int64_t outputs, ResizeFilter kind) {
   const double step = extent / static_cast<double>(outputs);
-  const double radius = std::max(step, 1.0);
+  const double scale = std::max(step, 1.0), radius = kind == ResizeFilter::kBicubic ? 2 * scale : scale;
+  const auto weight_at = [&](double from_centre) {
+    const double distance = std::abs(from_centre) / scale;
+    return kind == ResizeFilter::kBicubic ? cubic(distance) : std::max(0.0, 1.0 - distance);
+  };
   Filter filter;
   filter.taps = std::min(inputs, static_cast<int64_t>(std::ceil(radius)) * 2 + 1);
   filter.first.resize(static_cast<size_t>(outputs));
@@ -33,10 +43,10 @@ Filter make_filter(int64_t inputs, double start, double extent, int64_t outputs)
     float* weights = filter.weights.data() + i * filter.taps;
     double total = 0;
     for (int64_t k = first; k < last; ++k) {
-      total += std::max(0.0, 1.0 - std::abs(static_cast<double>(k) + 0.5 - centre) / radius);
+      total += weight_at(static_cast<double>(k) + 0.5 - centre);
     }
     for (int64_t k = first; k < last; ++k) {
-      const double weight = std::max(0.0, 1.0 - std::abs(static_cast<double>(k) + 0.5 - centre) / radius);
+      const double weight = weight_at(static_cast<double>(k) + 0.5 - centre);
       weights[k - base] = static_cast<float>(weight / total);
     }
     filter.first[static_cast<size_t>(i)] = base;
@@ -74,7 +84,8 @@ void blend_columns(const std::vector<float>& row, const Filter& filter, int64_t 
 
 }  // namespace
 
-void resize(const Image& image, const Box& box, int64_t height, int64_t width, Image& out) {
+void resize(const Image& image, const Box& box, int64_t height, int64_t width, Image& out,
+            ResizeFilter filter) {
   constexpr double kSlack = 1e-6;  // of the rounding of whoever computed the box
   const bool inside = box.top >= -kSlack && box.left >= -kSlack && box.height > 0 && box.width > 0 &&
                       box.top + box.height <= static_cast<double>(image.height) + kSlack &&
@@ -85,8 +96,8 @@ void resize(const Image& image, const Box& box, int64_t height, int64_t width, I
                height, width);
   SINTER_CHECK(image.channels == 1 || image.channels == 3, "[resize] expected 1 or 3 channels but got {}",
                image.channels);
-  const Filter rows = make_filter(image.height, box.top, box.height, height);
-  const Filter columns = make_filter(image.width, box.left, box.width, width);
+  const Filter rows = make_filter(image.height, box.top, box.height, height, filter);
+  const Filter columns = make_filter(image.width, box.left, box.width, width, filter);
   out.reshape(height, width, image.channels);
   // Rows first: their sums run along memory, so they vectorise; one blended row then lies in the cache for
   // the columns.
@@ -103,9 +114,9 @@ void resize(const Image& image, const Box& box, int64_t height, int64_t width, I
   }
 }
 
-void resize(const Image& image, int64_t height, int64_t width, Image& out) {
+void resize(const Image& image, int64_t height, int64_t width, Image& out, ResizeFilter filter) {
   resize(image, {0, 0, static_cast<double>(image.height), static_cast<double>(image.width)}, height, width,
-         out);
+         out, filter);
 }
 
 }  // namespace sinter::nn::data

@@ -329,8 +329,9 @@ DecodeHint BatchAssembler::reduction_of(int64_t index, int64_t height, int64_t w
   Frame frame = moved_frame(height, width, random);
   if (reduction.by > 1) frame.divide(reduction.by);
   check_frame(frame, height, width);
-  reduction.window = needed_pixels(frame.box(), (height + reduction.by - 1) / reduction.by,
-                                   (width + reduction.by - 1) / reduction.by, frame.height(), frame.width());
+  reduction.window =
+      needed_pixels(frame.box(), (height + reduction.by - 1) / reduction.by,
+                    (width + reduction.by - 1) / reduction.by, frame.height(), frame.width(), split_.filter);
   reduction.is_sound = (sound_[static_cast<size_t>(index / 64)] >> (index % 64) & 1) != 0;
   return reduction;
 }
@@ -400,6 +401,13 @@ std::optional<detail::SampleView> BatchAssembler::read_one(int64_t index, Worker
   }
   check_label(index, buffers.sample.label);
   return std::nullopt;
+}
+
+void BatchAssembler::go_on_counting(const BatchAssembler& other) {
+  decoded_by_engines_ += other.decoded_by_engines_;
+  const std::lock_guard lock(other.mutex_);
+  damaged_ = other.damaged_;
+  damaged_count_ = static_cast<int64_t>(damaged_.size());
 }
 
 bool BatchAssembler::is_damaged(int64_t index) const {

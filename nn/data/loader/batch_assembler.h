@@ -122,6 +122,9 @@ class BatchAssembler {
   std::string decoder() const { return decoder_ == nullptr ? "the workers" : decoder_->describe(); }
   int64_t hardware_decoded() const { return decoded_by_engines_; }
   const Dataset& dataset() const { return *dataset_; }
+  const std::shared_ptr<const Dataset>& dataset_pointer() const { return dataset_; }
+  /// Takes over what another has counted, and which samples it found damaged.
+  void go_on_counting(const BatchAssembler& other);
   const DataLoaderOptions& options() const { return options_; }
 
  protected:

@@ -23,8 +23,9 @@ size_t aligned(size_t bytes) {
 struct Span {
   int64_t begin, end;
 };
-Span needed(int64_t inputs, double start, double extent, int64_t outputs) {
-  const double radius = std::max(extent / static_cast<double>(outputs), 1.0);
+Span needed(int64_t inputs, double start, double extent, int64_t outputs, ResizeFilter filter) {
+  const double steps = filter == ResizeFilter::kBicubic ? 2 : 1;
+  const double radius = steps * std::max(extent / static_cast<double>(outputs), 1.0);
   const auto most = static_cast<double>(inputs);
   const double begin = std::clamp(std::floor(start - radius), 0.0, most - 1);
   const double end = std::clamp(std::ceil(start + extent + radius), begin + 1, most);
@@ -34,9 +35,9 @@ Span needed(int64_t inputs, double start, double extent, int64_t outputs) {
 }  // namespace
 
 PixelWindow needed_pixels(const Box& box, int64_t height, int64_t width, int64_t out_height,
-                          int64_t out_width) {
-  const Span rows = needed(height, box.top, box.height, out_height);
-  const Span columns = needed(width, box.left, box.width, out_width);
+                          int64_t out_width, ResizeFilter filter) {
+  const Span rows = needed(height, box.top, box.height, out_height, filter);
+  const Span columns = needed(width, box.left, box.width, out_width, filter);
   return {rows.begin, columns.begin, rows.end, columns.end};
 }
 
@@ -63,6 +64,7 @@ TransformSplit::TransformSplit(const Transforms& transforms, bool all_on_host) {
     moves = true;
     resamples = step.kind == Kind::kResample;
     border = step.border;
+    filter = step.filter;
   }
   host.assign(transforms.begin(), first);
   device.assign(first, transforms.end());
@@ -150,7 +152,7 @@ void BatchStaging::write_box(int64_t row, const Frame& frame, int64_t first_row,
 
 void BatchStaging::put_resampled(int64_t row, const detail::SampleView& sample, const Frame& frame) {
   const PixelWindow window =
-      needed_pixels(frame.box(), sample.height, sample.width, output_.height, output_.width);
+      needed_pixels(frame.box(), sample.height, sample.width, output_.height, output_.width, split_.filter);
   const int64_t height = window.bottom - window.top, width = window.right - window.left;
   const auto row_bytes = static_cast<size_t>(width * sample.channels);
   const size_t bytes = static_cast<size_t>(height) * row_bytes;
@@ -278,9 +280,10 @@ Batch BatchStaging::finish() {
     // Samples without images.
   } else if (split_.resamples) {
     const auto bytes = static_cast<int64_t>(pixels_end_);
-    batch.images = ops::resize_images(
-        section(pixels_at_, {bytes}, DType::kUInt8), section(table_at_, {rows_, 3}, DType::kInt64),
-        section(boxes_at_, {rows_, 5}, DType::kFloat64), output_, {.channels = channels_});
+    batch.images = ops::resize_images(section(pixels_at_, {bytes}, DType::kUInt8),
+                                      section(table_at_, {rows_, 3}, DType::kInt64),
+                                      section(boxes_at_, {rows_, 5}, DType::kFloat64), output_,
+                                      {.channels = channels_, .filter = split_.filter});
   } else {
     const Shape shape{rows_, output_.height, output_.width, channels_};
     batch.images =

@@ -27,11 +27,12 @@ struct TransformSplit {
   Transforms host, device;
   bool resamples = false;
   ops::PadMode border = ops::PadMode::kConstant;
+  ResizeFilter filter = ResizeFilter::kBilinear;
 };
 
 /// The pixels of an image of (height, width) that the resampling of `box` to an output looks at.
 PixelWindow needed_pixels(const Box& box, int64_t height, int64_t width, int64_t out_height,
-                          int64_t out_width);
+                          int64_t out_width, ResizeFilter filter = ResizeFilter::kBilinear);
 /// Throws InvalidArgument for a frame, which is the transforms' work and they may be the user's, that is no
 /// place near its image.
 void check_frame(const Frame& frame, int64_t height, int64_t width);

@@ -95,7 +95,16 @@ struct DataLoader::Impl {
     restored = false;
   }
 
-  const std::shared_ptr<BatchAssembler> assembler;
+  void set_transforms(Transforms transforms) {
+    DataLoaderOptions options = assembler->options();
+    options.transforms = std::move(transforms);
+    auto other = std::make_shared<BatchAssembler>(assembler->dataset_pointer(), options);
+    workers.reset();
+    other->go_on_counting(*assembler);
+    assembler = std::move(other);
+  }
+
+  std::shared_ptr<BatchAssembler> assembler;
   BatchPosition position;  // of the next batch; batch may be the number of batches: the end is to be told
   bool restored = false;   // the next loop goes on from `position`
   double wait_seconds = 0;
@@ -148,6 +157,11 @@ void DataLoader::load_state(const DataLoaderState& state) {
 void DataLoader::start_epoch(int64_t epoch) {
   const auto scope = impl_->in_use();
   impl_->start_epoch(epoch);
+}
+
+void DataLoader::set_transforms(Transforms transforms) {
+  const auto scope = impl_->in_use();
+  impl_->set_transforms(std::move(transforms));
 }
 
 DataLoader::Iterator DataLoader::begin() {

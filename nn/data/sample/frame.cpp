@@ -67,7 +67,7 @@ void show_beyond(const Frame& frame, const Image& image, Image& out) {
   show(around, image, laid_out);
   resize(laid_out,
          {box.top - static_cast<double>(top), box.left - static_cast<double>(left), box.height, box.width},
-         frame.height(), frame.width(), out);
+         frame.height(), frame.width(), out, frame.filter());
 }
 
 /// Pixels [index[0]] and [index[1]] of an axis, -1 for black, and the share of the second.
@@ -362,7 +362,7 @@ void show(const Frame& frame, const Image& image, Image& out) {
                         box.top + box.height <= frame.picture_height() + kSlack &&
                         box.left + box.width <= frame.picture_width() + kSlack;
     if (inside) {
-      resize(image, box, frame.height(), frame.width(), out);
+      resize(image, box, frame.height(), frame.width(), out, frame.filter());
     } else {
       show_beyond(frame, image, out);
     }

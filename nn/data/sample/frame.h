@@ -38,11 +38,15 @@ class Frame {
   void rotate(double degrees);
   /// What is seen beyond the picture's edges: by default black, and kMaskIgnore in masks.
   void set_border(ops::PadMode border) { border_ = border; }
+  /// How pixels are weighed where the picture is resampled, bilinearly unless told otherwise; a frame that is
+  /// turned is blended bilinearly.
+  void set_filter(ResizeFilter filter) { filter_ = filter; }
 
   /// The size of the picture that the frame is of.
   double picture_height() const { return picture_height_; }
   double picture_width() const { return picture_width_; }
   ops::PadMode border() const { return border_; }
+  ResizeFilter filter() const { return filter_; }
   /// Whether the frame is not turned: it shows box(), mirrored or not.
   bool is_upright() const { return !turned_; }
   /// The part of the picture that an upright frame shows, in the picture's pixels.
@@ -67,12 +71,13 @@ class Frame {
   bool mirrored_ = false, flipped_ = false;
   std::optional<std::array<double, 6>> turned_;  // the map, where a box cannot say it
   ops::PadMode border_ = ops::PadMode::kConstant;
+  ResizeFilter filter_ = ResizeFilter::kBilinear;
 };
 
 /// Writes what an exact frame shows, not mirrored, of an image to `out`, row by row.
 void copy_window(const detail::SampleView& image, const Frame& frame, uint8_t* out);
-/// What the frame shows of an image of its picture's size, blended bilinearly (as resize(), or where it is
-/// turned from the four nearest pixels, as Pillow does). Throws InvalidArgument for another size, and for
+/// What the frame shows of an image of its picture's size, blended as resize() does, or where it is
+/// turned from the four nearest pixels, as Pillow does. Throws InvalidArgument for another size, and for
 /// other than 1 or 3 channels where pixels are blended. `out` must be another image.
 void show(const Frame& frame, const Image& image, Image& out);
 /// What it shows of a mask of that size, which is not blended: the pixel that is there, to the row-major

@@ -60,6 +60,11 @@ def save_references(out):
     rgb.resize((17, 11), Image.BILINEAR).save(out / "resized_11x17.ppm")
     rgb.resize((50, 27), Image.BILINEAR).save(out / "resized_27x50.ppm")
     rgb.resize((7, 9), Image.BILINEAR, box=(5, 2, 33.5, 20.25)).save(out / "box_9x7.ppm")
+    rgb.resize((17, 11), Image.BICUBIC).save(out / "cubic_11x17.ppm")
+    rgb.resize((50, 27), Image.BICUBIC).save(out / "cubic_27x50.ppm")
+    rgb.resize((7, 9), Image.BICUBIC, box=(5, 2, 33.5, 20.25)).save(out / "cubic_box_9x7.ppm")
+    bars = Image.fromarray(np.tile(np.arange(16) // 4 % 2 * 255, (6, 1)).astype(np.uint8))
+    bars.resize((43, 9), Image.BICUBIC).save(out / "cubic_bars.pgm")  # beyond black and white beside each edge
     half = Image.open(out / "rgb.jpg")
     half.draft("RGB", (WIDTH // 2, HEIGHT // 2))
     half.save(out / "half.ppm")

@@ -4,6 +4,7 @@
 #include <sinter/core/base/error.h>
 #include <sinter/nn/checkpoint/model_metadata.h>
 #include <sinter/nn/checkpoint/safetensors.h>
+#include <sinter/nn/predict/preprocessing.h>
 
 #include "common/error_message.h"
 
@@ -41,6 +42,27 @@ TEST(ModelMetadata, ComesBackFromJsonAndFromSafetensors) {
     file.insert(file.end(), bytes.begin(), bytes.end());
   });
   EXPECT_EQ(find_model_metadata(parse_safetensors(file, "file").metadata, "file"), sample());
+}
+
+// Files of earlier versions do not have it, and readers of earlier versions do not know it.
+TEST(ModelMetadata, SaysHowPicturesAreResampledOnlyIfNotBilinearly) {
+  EXPECT_EQ(to_json(sample()).find("interpolation"), std::string::npos);
+  EXPECT_FALSE(to_safetensors_metadata(sample()).contains("interpolation"));
+  ModelMetadata bicubic = sample();
+  bicubic.interpolation = "bicubic";
+  EXPECT_EQ(parse_model_metadata(to_json(bicubic), "file"), bicubic);
+  std::map<std::string, std::string> texts = to_safetensors_metadata(bicubic);
+  EXPECT_EQ(texts.at("interpolation"), "bicubic");
+  EXPECT_EQ(find_model_metadata(texts, "file"), bicubic);
+  EXPECT_EQ(resize_filter(bicubic), data::ResizeFilter::kBicubic);
+  EXPECT_EQ(resize_filter(sample()), data::ResizeFilter::kBilinear);
+  bicubic.interpolation = "nearest";
+  EXPECT_EQ(message_of<InvalidArgument>([&] { resize_filter(bicubic); }),
+            "[resize_filter] expected the interpolation \"bilinear\" or \"bicubic\" but got \"nearest\"");
+  std::string number = to_json(sample());
+  number.insert(number.find('{') + 1, "\"interpolation\": 3, ");
+  EXPECT_EQ(message_of<IoError>([&] { parse_model_metadata(number, "file"); }),
+            "[model_metadata] file: \"interpolation\" is missing or damaged");
 }
 
 TEST(ModelMetadata, IsNotThereInOtherFiles) {

@@ -248,6 +248,37 @@ TEST(DataLoader, SkipsWithoutReading) {
   EXPECT_EQ(loader.epoch(), 2);
 }
 
+// As where pictures grow from epoch to epoch, or from one batch to the next.
+TEST(DataLoader, GoesOnWithOtherTransforms) {
+  const auto dataset = std::make_shared<FakeDataset>(43);
+  const Transforms other = {resize(6), random_horizontal_flip()};
+  for (const int workers : {0, 3}) {
+    DataLoaderOptions options = shuffled(workers);
+    DataLoader loader(dataset, options), before(dataset, options);
+    options.transforms = other;
+    DataLoader after(dataset, options);
+    const auto expect_next = [](DataLoader& one, DataLoader& expected) {
+      const std::optional<Batch> batch = one.next(), wanted = expected.next();
+      ASSERT_TRUE(batch.has_value() && wanted.has_value());
+      EXPECT_EQ(batch->images.shape(), wanted->images.shape());
+      EXPECT_EQ(record(*batch), record(*wanted));
+    };
+    for (int i = 0; i < 2; ++i) expect_next(loader, before);
+    loader.set_transforms(other);
+    EXPECT_EQ(loader.state(), before.state());
+    after.load_state(before.state());
+    for (int i = 0; i < 4; ++i) expect_next(loader, after);
+    EXPECT_FALSE(loader.next().has_value());
+    loader.set_transforms(shuffled(workers).transforms);  // between two epochs
+    before.start_epoch(1);
+    expect_next(loader, before);
+    const DataLoaderState place = loader.state();
+    EXPECT_NE(message_of([&] { loader.set_transforms({nullptr}); }), "");
+    EXPECT_EQ(loader.state(), place);
+    expect_next(loader, before);
+  }
+}
+
 TEST(DataLoader, RefusesStatesOfOtherLoaders) {
   DataLoader loader(std::make_shared<FakeDataset>(53), shuffled(1));
   const DataLoaderState state = loader.state();

@@ -89,7 +89,13 @@ std::vector<Case> cases() {
           {"random crop", {random_resized_crop({16, 19}), flip}, false, true},
           {"flip, random crop", {flip, random_resized_crop({30, 8}), flip}, false, true},
           {"own, random crop", {invert(), random_resized_crop(16)}, false, true},
-          {"enlarging", {flip, random_resized_crop({90, 70})}, false, true}};
+          {"enlarging", {flip, random_resized_crop({90, 70})}, false, true},
+          {"bicubic", {resize({13, 21}, ResizeFilter::kBicubic), flip}, false, true},
+          {"bicubic evaluation", {resize_center_crop(24, 16, ResizeFilter::kBicubic)}, false, true},
+          {"bicubic crop",
+           {flip, random_resized_crop({30, 17}, {.min_area = 0.05, .filter = ResizeFilter::kBicubic})},
+           false,
+           true}};
 }
 
 DataLoaderOptions options_of(const Case& test, int workers) {

@@ -402,6 +402,14 @@ TEST(OpenDataset, KnowsCifarAndFolders) {
   const DatasetPair folders = open_dataset(folder.path() / "folders");
   EXPECT_EQ(folders.kind, "image folder");
   EXPECT_EQ(folders.test->get(0).label, 1);  // numbered as in training
+  EXPECT_EQ(folders.validation, nullptr);
+  folder.write("folders/test/a/1.jpg", load_picture("rgb.jpg"));
+  folder.write("folders/test/b/1.jpg", load_picture("rgb.jpg"));
+  const DatasetPair three = open_dataset(folder.path() / "folders");  // val to choose with
+  EXPECT_EQ(three.test->size(), 2);
+  ASSERT_NE(three.validation, nullptr);
+  EXPECT_EQ(three.validation->size(), 1);
+  EXPECT_EQ(three.validation->get(0).label, 1);
 
   folder.write("idx/train-images-idx3-ubyte", kPlain);
   const std::string idx = (folder.path() / "idx").string();

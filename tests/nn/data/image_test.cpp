@@ -252,6 +252,24 @@ TEST(Resize, AgreesWithPillow) {
   EXPECT_LE(distance(out, reference("box_9x7.ppm")), 1);
 }
 
+TEST(Resize, AgreesWithPillowBicubically) {
+  const Image image = reference("rgb.ppm");
+  Image out, bilinear;
+  resize(image, 11, 17, out, ResizeFilter::kBicubic);
+  EXPECT_LE(distance(out, reference("cubic_11x17.ppm")), 1);
+  resize(image, 27, 50, out, ResizeFilter::kBicubic);
+  EXPECT_LE(distance(out, reference("cubic_27x50.ppm")), 1);
+  resize(image, {2, 5, 18.25, 28.5}, 9, 7, out, ResizeFilter::kBicubic);
+  EXPECT_LE(distance(out, reference("cubic_box_9x7.ppm")), 1);
+  Image bars;
+  bars.reshape(6, 16, 1);
+  for (size_t i = 0; i < bars.pixels.size(); ++i) bars.pixels[i] = i % 8 < 4 ? 0 : 255;
+  resize(bars, 9, 43, out, ResizeFilter::kBicubic);
+  EXPECT_LE(distance(out, reference("cubic_bars.pgm")), 1);
+  resize(bars, 9, 43, bilinear);
+  EXPECT_GT(distance(out, bilinear), 10);
+}
+
 TEST(Resize, KeepsConstantsAndIdentity) {
   const Image image = reference("rgb.ppm");
   Image out;
@@ -261,7 +279,7 @@ TEST(Resize, KeepsConstantsAndIdentity) {
   flat.reshape(9, 5, 1);
   std::fill(flat.pixels.begin(), flat.pixels.end(), uint8_t{201});
   for (const int64_t side : {1, 2, 3, 7, 40}) {
-    resize(flat, side, side + 1, out);
+    resize(flat, side, side + 1, out, side % 2 == 0 ? ResizeFilter::kBicubic : ResizeFilter::kBilinear);
     EXPECT_EQ(out.pixels, Bytes(static_cast<size_t>(side * (side + 1)), 201)) << side;
   }
   EXPECT_EQ(message_of<InvalidArgument>([&] {
