@@ -140,6 +140,7 @@ void Pipeline::run(std::span<const Pass> passes, Graph& graph, PassContext& cont
 }
 
 void Pipeline::dump(const Graph& graph, const std::string& name) {
+  history_.add(name, graph);
   if (dump_folder_.empty()) return;
   if (dumps_ == 0) dump_folder_ = numbered_folder(dump_folder_, kind_);
   std::error_code error;

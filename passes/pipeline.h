@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <sinter/passes/history/graph_history.h>
 #include <sinter/passes/pass.h>
 
 namespace sinter::passes {
@@ -49,10 +50,12 @@ class Pipeline {
   /// Runs each of `passes` that is not switched off; the graph is verified behind each. An error says which
   /// pass it was: InternalError where it left a graph that is wrong.
   void run(std::span<const Pass> passes, Graph& graph, PassContext& context);
-  /// Writes a dump of the graph, if dumps are wanted, under the next number.
+  /// Notes the graph in history() and, if dumps are wanted, writes one under the next number.
   void dump(const Graph& graph, const std::string& name);
   bool is_on(const Pass& pass) const;
   const std::vector<PassReport>& reports() const { return reports_; }
+  /// What dump() was given, the graph behind each pass among it.
+  const GraphHistory& history() const { return history_; }
 
  private:
   std::vector<std::string> without_;
@@ -62,6 +65,7 @@ class Pipeline {
   bool verifies_ = false;
   std::unique_ptr<Verifier> verifier_;
   std::vector<PassReport> reports_;
+  GraphHistory history_;
 };
 
 }  // namespace sinter::passes

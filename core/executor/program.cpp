@@ -6,6 +6,7 @@
 #include <sinter/core/base/log.h>
 #include <sinter/core/executor/lifetimes.h>
 #include <sinter/core/executor/program.h>
+#include <sinter/core/op/autotune/kernel_tuner.h>
 #include <sinter/core/op/call_observer.h>
 #include <sinter/core/plan/memory_plan.h>
 #include <sinter/core/runtime/backend.h>
@@ -137,7 +138,10 @@ void Program::plan(const ProgramOptions& options) {
     }
   }
   const MemoryPlan plan = plan_memory(buffers);
-  for (size_t i = 0; i < roots.size(); ++i) offsets_[roots[i]] = plan.offsets[i];
+  for (size_t i = 0; i < roots.size(); ++i) {
+    offsets_[roots[i]] = plan.offsets[i];
+    buffers_.push_back({roots[i], plan.offsets[i], buffers[i].bytes, buffers[i].first, buffers[i].last});
+  }
   for (const auto& [value, buffer] : lifetimes.over) offsets_[value] = offsets_.at(buffer);
   stats_.arena_bytes = plan.bytes;
   stats_.least_arena_bytes = plan.lower_bound;
@@ -229,6 +233,30 @@ std::vector<ProgramCall> Program::calls() const {
   for (const auto& call : calls_) {
     all.push_back({&call->node, call->choice.kernel->name,
                    call->choice.prepared != nullptr ? call->choice.prepared->detail() : std::string()});
+  }
+  return all;
+}
+
+std::vector<KernelRivals> Program::rivals() const {
+  std::vector<KernelRivals> all;
+  for (const auto& call : calls_) {
+    const Op& op = *call->node.op;
+    KernelRivals rivals;
+    if (op.definition.choose != nullptr) {
+      if (auto tuned = KernelTuner::instance().measured(op, device_, call->query)) {
+        rivals = {std::move(tuned->name), tuned->microseconds, std::move(tuned->others), {}};
+      }
+    }
+    const auto is_timed = [&](const std::string& name) {
+      return name == rivals.measured || std::ranges::find(rivals.timed, name, [](const auto& entry) {
+                                          return entry.first;
+                                        }) != rivals.timed.end();
+    };
+    for (const Kernel& kernel : op.kernels) {
+      if (kernel.device != device_.type || &kernel == call->choice.kernel || is_timed(kernel.name)) continue;
+      if (kernel.can_run == nullptr || kernel.can_run(call->query)) rivals.untimed.push_back(kernel.name);
+    }
+    all.push_back(std::move(rivals));
   }
   return all;
 }

@@ -11,6 +11,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sinter/core/graph/graph.h>
@@ -47,6 +48,21 @@ struct ProgramCall {
   std::string detail;  ///< what it prepared, in a few words
 };
 
+/// What a call's kernel was chosen over.
+struct KernelRivals {
+  std::string measured;     ///< who won when kernels were timed, mostly the one that runs; empty: none were
+  double microseconds = 0;  ///< of it
+  std::vector<std::pair<std::string, double>> timed = {};  ///< the others that were, with microseconds
+  std::vector<std::string> untimed = {};  ///< that could have run as well, and were taken to be slower
+};
+
+/// A piece of the arena, and the calls during which it holds something: places in Graph::nodes().
+struct ProgramBuffer {
+  const GraphValue* value = nullptr;  ///< what is written there first
+  size_t offset = 0, bytes = 0;
+  int first = 0, last = 0;
+};
+
 /// How far a run came: of the calls of a program in their order, views and preparation left out.
 struct ProgramProgress {
   std::vector<const GraphNode*> done;  ///< have run
@@ -71,9 +87,14 @@ class Program {
   ProgramProgress progress() const;
 
   const Graph& graph() const { return *graph_; }
+  Device device() const { return device_; }
   const ProgramStats& stats() const { return stats_; }
   /// All calls in the order in which they run, views left out.
   std::vector<ProgramCall> calls() const;
+  /// Of each of calls(). Asks kernels whether they could run, and the tuner's record.
+  std::vector<KernelRivals> rivals() const;
+  /// What lies where in the arena, in program order.
+  const std::vector<ProgramBuffer>& buffers() const { return buffers_; }
 
  private:
   struct Call;
@@ -106,6 +127,7 @@ class Program {
   std::shared_ptr<Storage> arena_;
   std::shared_ptr<Storage> workspace_;
   std::map<const GraphValue*, size_t> offsets_;  // in the arena, of roots
+  std::vector<ProgramBuffer> buffers_;
   std::map<const GraphValue*, InputPlace> input_places_;
   std::vector<std::unique_ptr<Call>> calls_;
   std::set<const GraphNode*> preparation_;

@@ -40,6 +40,7 @@
 #include "run/model_files.h"
 #include "run/output_files.h"
 #include "trainer.h"
+#include "trainer/html_report.h"
 #include "trainer/trainer_run.h"
 #include "verifier.h"
 
@@ -59,6 +60,7 @@ void check_outputs(const Options& options, std::optional<examples::FolderLock>& 
   check_common_files(options);
   if (!options.output.empty()) examples::check_file("--output", options.output);
   if (!options.clean.empty()) examples::check_file("--clean", options.clean);
+  if (!options.report_html.empty()) examples::check_file("--report-html", options.report_html);
   if (!options.roc.empty()) check_curves(options.roc);
   if (options.trains()) check_folders(options, lock);
 }
@@ -191,6 +193,8 @@ int train(Options& options, sinter::Device device, const std::optional<LoadedChe
   if (checkpoint) trainer.restore(*checkpoint, same_data);
   if (ranks.rank() == 0) check_room(options, trainer);
   const bool complete = trainer.train();
+  examples::write_html_report(options.report_html, trainer.job(),
+                              {.title = "train_insightface, " + options.backbone});
   data.damaged->tell();
   return finish(options, trainer, complete);
 }
@@ -334,7 +338,7 @@ int start(Options& options, char** argv) {
   return run_ranks(options, argv, purpose_of(options), [&](const Communicator& ranks, sinter::Device device) {
     if (ranks.size() > 1 && !options.trains())
       throw Error(fmt::format("{} is of one process, but {} were started", options.only(), ranks.size()));
-    be_one_of_many(options, ranks);
+    if (be_one_of_many(options, ranks)) options.report_html.clear();
     return run(options, ranks, device);
   });
 }

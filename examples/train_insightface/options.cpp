@@ -8,6 +8,7 @@
 #include "margin_text.h"
 #include "recipe/recipe_file.h"
 #include "run/command_line.h"
+#include "trainer/html_report.h"
 
 namespace train_insightface {
 namespace {
@@ -199,7 +200,7 @@ OptionTable table_of(Options& options) {
   add_recipe_rows(table, options);
   add_common_rows(table, options, kHelp);
   add_use_rows(table, options);
-  table.group("Files");
+  add_html_report_row(table, options.report_html);
   table
       .add("--roc", options.roc, folder(),
            "Folder for the curve of each set of --verify, as roc-<name>.csv with threshold, false and true "
@@ -257,9 +258,13 @@ std::string check_together(const Options& options) {
     return "--cycle-momentum is of --schedule one-cycle";
   if (options.cycle_momentum && options.is_given("--momentum"))
     return "--cycle-momentum moves the momentum: leave --momentum out";
+  if (const std::string mistake = examples::check_html_report(options.report_html, options.job);
+      !mistake.empty())
+    return mistake;
   return check_common(options, {{"--save-weights", options.save_weights},
                                 {"--export", options.exported.path},
-                                {"--report", options.report}});
+                                {"--report", options.report},
+                                {"--report-html", options.report_html}});
 }
 
 }  // namespace

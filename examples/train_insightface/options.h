@@ -57,6 +57,7 @@ struct Options : sinter::examples::TrainerOptions {
   std::vector<std::string> verify;  // .bin files, lists of pairs, folders of people
   int64_t verify_every = 2000;      // steps; 0: at the end of each epoch
   std::string verify_flip = "sum";  // an embedding is the sum with the mirror image's; or off: the image's
+  std::string report_html;          // an HTML file of the job
   std::string roc;                  // a folder for the sets' curves
 
   std::string embed, output;   // a folder of images, and the file for what they become
@@ -72,8 +73,8 @@ struct Options : sinter::examples::TrainerOptions {
     return !embed.empty() ? "--embed" : !ijb.empty() ? "--ijb" : "--clean";
   }
   bool leaves_files() const {
-    return !(checkpoints + save_weights + exported.path + report + log_dir + roc + output + clean +
-             write_recipe)
+    return !(checkpoints + save_weights + exported.path + report + report_html + log_dir + roc + output +
+             clean + write_recipe)
                 .empty();
   }
   const std::string& roc_folder() const { return roc.empty() && trains() ? log_folder() : roc; }

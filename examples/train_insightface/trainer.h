@@ -33,6 +33,8 @@ class Trainer final : public sinter::examples::TrainerBase {
 
   const sinter::nn::AnyModule& backbone() const { return model_.backbone; }
   const sinter::nn::PartialFC& centres() const { return centres_; }
+  /// Null: steps are eager.
+  const sinter::nn::TrainJob* job() const { return job_.get(); }
 
   /// What this process has trained, as JSON.
   std::string report(bool complete) const;

@@ -154,6 +154,7 @@ int start(Options& options, char** argv) {
     if (be_one_of_many(options, ranks)) {
       options.log.clear();
       options.trace.clear();
+      options.report_html.clear();
       options.profile = 0;
     }
     return run(options, ranks, device);

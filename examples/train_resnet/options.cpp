@@ -11,6 +11,7 @@
 
 #include "recipe/recipe_file.h"
 #include "run/command_line.h"
+#include "trainer/html_report.h"
 
 namespace train_resnet {
 namespace {
@@ -135,6 +136,7 @@ void add_run_rows(OptionTable& table, Options& options) {
       .add("--trace", options.trace, file(),
            "Write every call of the steps of --profile to a JSON file for ui.perfetto.dev")
       .behind("--report");
+  add_html_report_row(table, options.report_html);
   table.add("--log", options.log, file(), "Add a line per epoch to a CSV file").behind("--trace");
   table.group(examples::kSystemGroup);
   table
@@ -194,6 +196,9 @@ std::string check_together(const Options& options) {
   if (const std::string mistake = check_course(options); !options.resume && !mistake.empty()) return mistake;
   if (options.loss.bce_threshold > 0 && !options.loss.is_binary() && !options.resume)
     return "--bce-threshold is of --loss bce";
+  if (const std::string mistake = examples::check_html_report(options.report_html, options.job);
+      !mistake.empty())
+    return mistake;
   if (!options.trace.empty() && options.profile == 0) return "--trace needs --profile <steps>";
   // On resume the optimiser may be the checkpoint's, which is not known yet.
   const bool knows_optimizer = !options.resume || options.is_given("--optimizer");
@@ -215,6 +220,7 @@ examples::OutputFiles Options::output_files() const {
           {"--report", report},
           {"--log", log},
           {"--trace", trace},
+          {"--report-html", report_html},
           {"--write-recipe", write_recipe},
           {"--output", prediction.output}};
 }

@@ -52,6 +52,7 @@ void check_outputs(const Options& options, std::optional<FolderLock>& lock) {
   check_common_files(options);
   if (options.evaluate) return;
   if (!options.trace.empty()) check_file("--trace", options.trace);
+  if (!options.report_html.empty()) check_file("--report-html", options.report_html);
   if (!options.log.empty()) {
     check_file("--log", options.log);
     std::error_code missing;

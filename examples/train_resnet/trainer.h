@@ -95,6 +95,8 @@ class Trainer final : public sinter::examples::TrainerBase {
   void profile_steps();
   /// Prints what was timed, if anything is being timed, and writes --trace.
   void finish_profile();
+  /// Writes --report-html.
+  void report_job(const sinter::nn::HtmlReportOptions& times);
   void report_epoch(const TestResult& test) const;
   void log_epoch(const TestResult& test) const;
   /// Saves the weights as best.safetensors if no test before was better.
@@ -127,6 +129,7 @@ class Trainer final : public sinter::examples::TrainerBase {
     std::unique_ptr<sinter::OpProfile> calls;  // while steps are timed
     double seconds_before = 0.0;               // total_.compute_seconds when the steps before it began
     double step_us = 0.0;                      // what one of these steps took
+    bool reported = false;                     // --report-html is written
   } profile_;
 };
 

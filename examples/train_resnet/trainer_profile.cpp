@@ -7,6 +7,7 @@
 
 #include "common/console.h"
 #include "trainer.h"
+#include "trainer/html_report.h"
 
 namespace train_resnet {
 
@@ -57,6 +58,7 @@ void Trainer::finish_profile() {
     say("the {} longest by part of the model\n{}\n", kLongestByScope,
         calls->table({.max_rows = kLongestByScope}));
   }
+  report_job({.profile = calls.get(), .profiled_steps = steps, .step_us = profile_.step_us});
   if (options_.trace.empty()) return;
   try {
     calls->write_trace(options_.trace);
@@ -66,8 +68,16 @@ void Trainer::finish_profile() {
   }
 }
 
+void Trainer::report_job(const nn::HtmlReportOptions& times) {
+  nn::HtmlReportOptions options = times;
+  options.title = "train_resnet, " + options_.model;
+  examples::write_html_report(options_.report_html, job_.get(), options);
+  profile_.reported = true;
+}
+
 bool Trainer::train() {
   const bool is_complete = TrainerBase::train();
+  if (!profile_.reported) report_job({});
   if (options_.profile > 0 && total_.steps <= kFirstProfiled) {
     complain(
         "warning: --profile begins at the eleventh step, which this run did not reach: nothing was timed{}",

@@ -4,9 +4,10 @@
 #include <sinter/autograd/hooks_internal.h>
 #include <sinter/core/base/log.h>
 #include <sinter/core/op/node.h>
-#include <sinter/nn/job/graph_report.h>
+#include <sinter/nn/job/html/html_page.h>
 #include <sinter/nn/job/job_clock.h>
 #include <sinter/nn/job/module_snapshot.h>
+#include <sinter/nn/job/report/graph_report.h>
 #include <sinter/nn/job/settings_snapshot.h>
 #include <sinter/nn/job/shared_choices.h>
 #include <sinter/nn/job/train_job.h>
@@ -334,6 +335,7 @@ std::unique_ptr<TrainJob::Compiled> TrainJob::compile(std::span<const TensorSpec
   pipeline.run(passes::step_passes(), *graph, context);
   clock.finish("step passes");
   compiled->report.passes = pipeline.reports();
+  compiled->report.history = pipeline.history();
   compiled->optimizer_revision = optimizer_.revision();
   if (options_.ema != nullptr) compiled->ema_revision = options_.ema->revision();
 
@@ -474,6 +476,21 @@ std::string TrainJob::report() const {
   std::string text;
   for (const auto& compiled : compiled_) text += to_string(compiled->report, *compiled->program);
   return text.empty() ? "no step yet\n" : text;
+}
+
+void TrainJob::write_report(const std::filesystem::path& path, const HtmlReportOptions& options) const {
+  html::Settings settings = html::common_settings(program().device(), options_.precision, options_.layout);
+  std::vector<html::PageGraph> graphs;
+  for (const auto& compiled : compiled_) graphs.push_back({&compiled->report, compiled->program.get()});
+  const auto add = [&settings](const char* name, auto value) {
+    settings.emplace_back(name, fmt::format("{}", value));
+  };
+  add("clip", options_.max_grad_norm);
+  add("calls that make an update", options_.accumulate);
+  add("ranks", options_.communicator != nullptr ? options_.communicator->size() : 1);
+  add("memory limit, bytes", options_.memory_limit ? std::to_string(*options_.memory_limit) : "none");
+  html::write_page(
+      path, html::page(options.title.empty() ? "A training job" : options.title, graphs, settings, options));
 }
 
 }  // namespace sinter::nn

@@ -1,6 +1,6 @@
 #include <map>
 
-#include <sinter/nn/job/graph_report.h>
+#include <sinter/nn/job/report/graph_report.h>
 
 namespace sinter::nn {
 namespace {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <sinter/core/executor/program.h>
+#include <sinter/passes/history/graph_history.h>
 #include <sinter/passes/pass.h>
 
 namespace sinter::nn {
@@ -15,6 +16,7 @@ struct GraphReport {
   std::string reason;                                  // why it was made
   std::vector<std::pair<std::string, double>> phases;  // of making it, and how long each took, ms
   std::vector<passes::PassReport> passes;
+  passes::GraphHistory history;
 };
 
 std::string to_string(const GraphReport& report, const Program& program);
