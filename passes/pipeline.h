@@ -28,6 +28,9 @@ struct PipelineOptions {
   /// Every pass is checked on the data of the first step that a graph is made for (passes/verify.h): slow,
   /// for whoever suspects a pass. The environment variable SINTER_VERIFY=1 asks for it too.
   bool verify = false;
+  /// Beside that, each call of a graph's first step is compared with the same call in float64 on the same
+  /// values (passes/calls/call_verifier.h): slower still. SINTER_VERIFY=deep asks for both.
+  bool verify_calls = false;
 };
 
 class Verifier;
@@ -44,6 +47,7 @@ class Pipeline {
 
   /// Whether passes are to be checked on data, as the options or the environment ask.
   bool verifies() const { return verifies_; }
+  bool verifies_calls() const { return verifies_calls_; }
   /// Gives the inputs that passes are checked on, if the options ask for checks. They and the leaves of the
   /// graph are on `device`.
   void verify_on(std::span<const Tensor> inputs, Device device);
@@ -62,7 +66,7 @@ class Pipeline {
   std::string dump_folder_;
   std::string kind_;
   int dumps_ = 0;
-  bool verifies_ = false;
+  bool verifies_ = false, verifies_calls_ = false;
   std::unique_ptr<Verifier> verifier_;
   std::vector<PassReport> reports_;
   GraphHistory history_;

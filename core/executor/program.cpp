@@ -228,12 +228,14 @@ void Program::choose_kernels() {
   workspace_ = Storage::allocate(stats_.workspace_bytes, device_);
 }
 
+ProgramCall Program::told_of(const Call& call) {
+  return {&call.node, call.choice.kernel->name,
+          call.choice.prepared != nullptr ? call.choice.prepared->detail() : std::string()};
+}
+
 std::vector<ProgramCall> Program::calls() const {
   std::vector<ProgramCall> all;
-  for (const auto& call : calls_) {
-    all.push_back({&call->node, call->choice.kernel->name,
-                   call->choice.prepared != nullptr ? call->choice.prepared->detail() : std::string()});
-  }
+  for (const auto& call : calls_) all.push_back(told_of(*call));
   return all;
 }
 
@@ -300,7 +302,12 @@ void Program::prepare_leaves() {
 
 void Program::run_calls(size_t first, size_t end) {
   const Stream stream = current_stream(device_);
-  for (done_ = first; done_ < end; ++done_) run_call(*calls_[done_], stream);
+  for (done_ = first; done_ < end; ++done_) {
+    const Call& call = *calls_[done_];
+    if (watch_ != nullptr) watch_->before(told_of(call), call.input_views());
+    run_call(call, stream);
+    if (watch_ != nullptr) watch_->after(told_of(call), call.input_views(), call.output_views());
+  }
 }
 
 void Program::launch_parts() {
@@ -408,7 +415,7 @@ std::vector<Tensor> Program::run(std::span<const Tensor> inputs) {
   bind_inputs(inputs);
   const std::vector<Tensor>& outputs = free_outputs();  // now: behind the calls it is too late to fail
   prepare_leaves();
-  const bool observed = call_observer() != nullptr;
+  const bool observed = call_observer() != nullptr || watch_ != nullptr;
   // Also where a call fails: those before it have changed what they change.
   struct Changes {
     const std::vector<std::shared_ptr<Storage>>& storages;

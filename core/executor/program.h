@@ -56,6 +56,16 @@ struct KernelRivals {
   std::vector<std::string> untimed = {};  ///< that could have run as well, and were taken to be slower
 };
 
+/// Sees every call of a run, the preparation left out, with the memory that it reads and writes; an output
+/// may lie over an input. On the thread that runs, on the program's stream.
+class ProgramWatch {
+ public:
+  virtual ~ProgramWatch() = default;
+  virtual void before(const ProgramCall& call, std::span<const TensorView> inputs) = 0;
+  virtual void after(const ProgramCall& call, std::span<const TensorView> inputs,
+                     std::span<const TensorView> outputs) = 0;
+};
+
 /// A piece of the arena, and the calls during which it holds something: places in Graph::nodes().
 struct ProgramBuffer {
   const GraphValue* value = nullptr;  ///< what is written there first
@@ -82,6 +92,9 @@ class Program {
   /// reused by a later run once nobody else holds them. Does not wait for the device. Throws InvalidArgument
   /// for other inputs, and for a call while another runs.
   std::vector<Tensor> run(std::span<const Tensor> inputs);
+
+  /// From now on `watch` sees the runs, which are made call by call; nullptr: nobody does. Not owned.
+  void watch(ProgramWatch* watch) { watch_ = watch; }
 
   /// Of the last run, or of the one that threw. Captured calls have been made together, or none of them.
   ProgramProgress progress() const;
@@ -117,6 +130,7 @@ class Program {
   void run_calls(size_t first, size_t end);
   void launch_parts();
   void run_call(const Call& call, const Stream& stream) const;
+  static ProgramCall told_of(const Call& call);
   void try_capture();
   std::vector<Tensor>& free_outputs();
   std::vector<Tensor> copy_outputs(const std::vector<Tensor>& set) const;
@@ -138,6 +152,7 @@ class Program {
   int capture_attempts_ = 0;
   int64_t runs_ = 0;
   size_t done_ = 0;  // calls of the last run
+  ProgramWatch* watch_ = nullptr;
   ExclusiveUse use_;
   Stream stream_;                                 // of the last run, or on which the memory was allocated
   std::vector<Part> parts_;                       // of a run, one after the other; none: nothing is captured

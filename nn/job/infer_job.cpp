@@ -60,6 +60,7 @@ std::unique_ptr<InferJob::Compiled> InferJob::compile(std::span<const Tensor> in
   pipeline.run(passes::step_passes(), *graph, context);
   report.passes = pipeline.reports();
   report.history = pipeline.history();
+  report.checks_calls = pipeline.verifies_calls();
   clock.finish("passes");
   compiled->program = std::make_unique<Program>(std::move(graph), device, options_.program);
   clock.finish("kernels and memory");
@@ -109,7 +110,7 @@ std::vector<Tensor> InferJob::run(std::span<const Tensor> inputs) {
   Compiled& compiled = *compiled_.back();
   compiled.random.begin_run();
   try {
-    return compiled.program->run(inputs);
+    return run_program(*compiled.program, inputs, compiled.report);
   } catch (...) {
     compiled.random.end_failed_run(*compiled.program);
     throw;

@@ -336,6 +336,7 @@ std::unique_ptr<TrainJob::Compiled> TrainJob::compile(std::span<const TensorSpec
   clock.finish("step passes");
   compiled->report.passes = pipeline.reports();
   compiled->report.history = pipeline.history();
+  compiled->report.checks_calls = pipeline.verifies_calls();
   compiled->optimizer_revision = optimizer_.revision();
   if (options_.ema != nullptr) compiled->ema_revision = options_.ema->revision();
 
@@ -453,7 +454,7 @@ Tensor TrainJob::step(std::span<const Tensor> inputs, double learning_rate) {
   compiled.random.begin_run();
   std::vector<Tensor> results;
   try {
-    results = compiled.program->run(inputs);
+    results = run_program(*compiled.program, inputs, compiled.report);
   } catch (...) {
     compiled.random.end_failed_run(*compiled.program);
     run_effects_of_failed_run(compiled.host_effects, *compiled.program);

@@ -81,8 +81,9 @@ std::string stage_section(const GraphStage& before, const GraphStage& after, con
   }
   std::string text = fmt::format("<details class=\"pass\"><summary>{}</summary>\n", head);
   if (pass != nullptr) {
-    text +=
-        fmt::format("<p>{}{}.</p>\n", escaped(pass->summary), pass->keeps_bits ? "; all bits are kept" : "");
+    std::string words = pass->summary;
+    words[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(words[0])));
+    text += fmt::format("<p>{}{}.</p>\n", escaped(words), pass->keeps_bits ? "; all bits are kept" : "");
   } else {
     text +=
         "<p>The gradients of the loss, and the optimiser's update, are added behind the forward calls.</p>\n";
@@ -162,11 +163,12 @@ std::string given_tables(const std::vector<ReportTable>& tables) {
   return text;
 }
 
-std::string navigation(const HtmlReportOptions& options, bool has_others) {
+std::string navigation(const HtmlReportOptions& options, bool has_others, bool has_checks) {
   std::vector<std::pair<std::string, std::string>> links = {{"passes", "Passes"}, {"kernels", "Kernels"}};
   if (options.profile != nullptr) links.emplace_back("calls", "Calls");
   links.emplace_back("memory", "Memory");
   links.emplace_back("gaps", "Gaps");
+  if (has_checks) links.emplace_back("checks", "Calls in float64");
   for (size_t i = 0; i < options.tables.size(); ++i) links.emplace_back(id_of(i), options.tables[i].title);
   if (has_others) links.emplace_back("others", "Other graphs");
   links.emplace_back("settings", "Versions and settings");
@@ -187,15 +189,16 @@ std::string page(const std::string& title, std::span<const PageGraph> graphs, co
       "initial-scale=1\"/><title>{}</title><style>{}</style></head>\n<body>\n<header><h1>{}"
       "</h1>\n",
       escaped(title), kStyle, escaped(title));
-  text += facts(graph) + navigation(options, graphs.size() > 1) + "</header>\n<main>\n";
+  text += facts(graph) + navigation(options, graphs.size() > 1, !graph.report->checks.empty()) +
+          "</header>\n<main>\n";
   text += passes_section(*graph.report) + kernels_section(*graph.program);
   const std::vector<OpProfile::Row> rows =
       options.profile != nullptr ? options.profile->rows() : std::vector<OpProfile::Row>();
   if (options.profile != nullptr) text += calls_section(rows, options.profiled_steps);
   text += "<section id=\"memory\"><h2>Memory between the calls</h2>\n" + draw_memory(*graph.program) +
           "</section>\n";
-  text += gaps_section(*graph.program, rows, options) + given_tables(options.tables) + other_graphs(graphs) +
-          settings_section(graph, settings);
+  text += gaps_section(*graph.program, rows, options) + checks_section(graph.report->checks) +
+          given_tables(options.tables) + other_graphs(graphs) + settings_section(graph, settings);
   return text + fmt::format("</main>\n<script>{}</script>\n</body>\n</html>\n", kScript);
 }
 

@@ -156,4 +156,32 @@ std::string gaps_section(const Program& program, const std::vector<OpProfile::Ro
   return text + "</section>\n";
 }
 
+std::string checks_section(const std::vector<passes::CallCheck>& checks) {
+  if (checks.empty()) return {};
+  Rows rows;
+  const passes::CallCheck* first = nullptr;
+  for (const passes::CallCheck& check : checks) {
+    if (first == nullptr && check.is_wrong()) first = &check;
+    rows.push_back({std::to_string(check.call), check.op, check.scope, check.kernel,
+                    check.why_not.empty() ? rounded(check.roundings) : "",
+                    check.why_not.empty() ? fmt::format("{:.4f}", check.share) : "",
+                    !check.why_not.empty() ? "not checked: " + check.why_not
+                    : check.is_wrong()     ? fmt::format("wrong: {:.9g} at {}, expected {:.9g}", check.got,
+                                                         check.place, check.expected)
+                                           : ""});
+  }
+  const std::string verdict = first == nullptr
+                                  ? "No call is beyond what rounding allows."
+                                  : "The first that is wrong: " + passes::to_string(*first) + ".";
+  return "<section id=\"checks\"><h2>Calls in float64</h2>\n" +
+         fmt::format(
+             "<p>Each call of the first step, made again in float64 on the values that it had. {}</p>\n",
+             escaped(verdict)) +
+         table({"call of the run", "op", "in", "kernel", "roundings", "share of what is allowed", ""}, rows,
+               {.caption = "The largest error of each call, in roundings of its dtype",
+                .numbers = {0, 4, 5},
+                .sortable = true}) +
+         "</section>\n";
+}
+
 }  // namespace sinter::nn::html

@@ -8,6 +8,7 @@
 #include <sinter/core/executor/program.h>
 #include <sinter/core/profile/profile.h>
 #include <sinter/nn/job/html/html_report.h>
+#include <sinter/passes/calls/call_verifier.h>
 
 namespace sinter::nn::html {
 
@@ -27,5 +28,8 @@ std::string calls_section(const std::vector<OpProfile::Row>& rows, int64_t steps
 /// Time between calls, and room in the arena that the peak does not use.
 std::string gaps_section(const Program& program, const std::vector<OpProfile::Row>& rows,
                          const HtmlReportOptions& options);
+
+/// A row for each call that was compared with float64 (SINTER_VERIFY=deep); empty if none was.
+std::string checks_section(const std::vector<passes::CallCheck>& checks);
 
 }  // namespace sinter::nn::html
