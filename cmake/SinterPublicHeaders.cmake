@@ -73,6 +73,7 @@ set(SINTER_PUBLIC_HEADERS
   autograd/gradcheck.h
   autograd/hook.h
 
+  passes/history/graph_history.h
   passes/pass.h
   passes/pipeline.h
 
@@ -127,6 +128,7 @@ set(SINTER_PUBLIC_HEADERS
   nn/export/onnx_call.h
   nn/init/init.h
   nn/init/whitening.h
+  nn/job/html/html_report.h
   nn/job/infer_job.h
   nn/job/infer_queue.h
   nn/job/job_trace.h

@@ -79,7 +79,8 @@ Pipeline::Pipeline(const PipelineOptions& options, std::string kind)
     : without_(options.without),
       dump_folder_(options.dump_folder),
       kind_(std::move(kind)),
-      verifies_(options.verify) {
+      verifies_(options.verify || options.verify_calls),
+      verifies_calls_(options.verify_calls) {
   if (const char* const given = std::getenv("SINTER_PASSES"); given != nullptr) {
     std::string text(given);
     std::ranges::replace(text, ',', ' ');
@@ -98,9 +99,10 @@ Pipeline::Pipeline(const PipelineOptions& options, std::string kind)
   }
   if (const char* const given = std::getenv("SINTER_VERIFY"); given != nullptr) {
     const std::string text(given);
-    SINTER_CHECK(text == "0" || text == "1" || text.empty(),
-                 "[passes] expected SINTER_VERIFY=0 or 1 but got '{}'", text);
-    verifies_ = verifies_ || text == "1";
+    SINTER_CHECK(text == "0" || text == "1" || text == "deep" || text.empty(),
+                 "[passes] expected SINTER_VERIFY=0, 1 or deep but got '{}'", text);
+    verifies_ = verifies_ || text == "1" || text == "deep";
+    verifies_calls_ = verifies_calls_ || text == "deep";
   }
 }
 
@@ -140,6 +142,7 @@ void Pipeline::run(std::span<const Pass> passes, Graph& graph, PassContext& cont
 }
 
 void Pipeline::dump(const Graph& graph, const std::string& name) {
+  history_.add(name, graph);
   if (dump_folder_.empty()) return;
   if (dumps_ == 0) dump_folder_ = numbered_folder(dump_folder_, kind_);
   std::error_code error;

@@ -6,6 +6,7 @@
 #include <sinter/core/base/log.h>
 #include <sinter/core/executor/lifetimes.h>
 #include <sinter/core/executor/program.h>
+#include <sinter/core/op/autotune/kernel_tuner.h>
 #include <sinter/core/op/call_observer.h>
 #include <sinter/core/plan/memory_plan.h>
 #include <sinter/core/runtime/backend.h>
@@ -174,7 +175,10 @@ void Program::plan(const ProgramOptions& options) {
     }
   }
   const MemoryPlan plan = plan_memory(buffers);
-  for (size_t i = 0; i < roots.size(); ++i) offsets_[roots[i]] = plan.offsets[i];
+  for (size_t i = 0; i < roots.size(); ++i) {
+    offsets_[roots[i]] = plan.offsets[i];
+    buffers_.push_back({roots[i], plan.offsets[i], buffers[i].bytes, buffers[i].first, buffers[i].last});
+  }
   for (const auto& [value, buffer] : lifetimes.over) offsets_[value] = offsets_.at(buffer);
   stats_.arena_bytes = plan.bytes;
   stats_.least_arena_bytes = plan.lower_bound;
@@ -263,11 +267,37 @@ void Program::choose_kernels() {
   }
 }
 
+ProgramCall Program::told_of(const Call& call) {
+  return {&call.node, call.choice.kernel != nullptr ? call.choice.kernel->name : std::string(),
+          call.choice.prepared != nullptr ? call.choice.prepared->detail() : std::string()};
+}
+
 std::vector<ProgramCall> Program::calls() const {
   std::vector<ProgramCall> all;
+  for (const auto& call : calls_) all.push_back(told_of(*call));
+  return all;
+}
+
+std::vector<KernelRivals> Program::rivals() const {
+  std::vector<KernelRivals> all;
   for (const auto& call : calls_) {
-    all.push_back({&call->node, call->choice.kernel != nullptr ? call->choice.kernel->name : std::string(),
-                   call->choice.prepared != nullptr ? call->choice.prepared->detail() : std::string()});
+    const Op& op = *call->node.op;
+    KernelRivals rivals;
+    if (op.definition.choose != nullptr) {
+      if (auto tuned = KernelTuner::instance().measured(op, device_, call->query)) {
+        rivals = {std::move(tuned->name), tuned->microseconds, std::move(tuned->others), {}};
+      }
+    }
+    const auto is_timed = [&](const std::string& name) {
+      return name == rivals.measured || std::ranges::find(rivals.timed, name, [](const auto& entry) {
+                                          return entry.first;
+                                        }) != rivals.timed.end();
+    };
+    for (const Kernel& kernel : op.kernels) {
+      if (kernel.device != device_.type || &kernel == call->choice.kernel || is_timed(kernel.name)) continue;
+      if (kernel.can_run == nullptr || kernel.can_run(call->query)) rivals.untimed.push_back(kernel.name);
+    }
+    all.push_back(std::move(rivals));
   }
   return all;
 }
@@ -311,7 +341,12 @@ void Program::prepare_leaves() {
 
 void Program::run_calls(size_t first, size_t end) {
   const Stream stream = current_stream(device_);
-  for (done_ = first; done_ < end; ++done_) run_call(*calls_[done_], stream);
+  for (done_ = first; done_ < end; ++done_) {
+    const Call& call = *calls_[done_];
+    if (watch_ != nullptr) watch_->before(told_of(call), call.input_views());
+    run_call(call, stream);
+    if (watch_ != nullptr) watch_->after(told_of(call), call.input_views(), call.output_views());
+  }
 }
 
 void Program::launch_parts() {
@@ -420,7 +455,7 @@ std::vector<Tensor> Program::run(std::span<const Tensor> inputs) {
   bind_inputs(inputs);
   const std::vector<Tensor>& outputs = free_outputs();  // now: behind the calls it is too late to fail
   prepare_leaves();
-  const bool observed = call_observer() != nullptr;
+  const bool observed = call_observer() != nullptr || watch_ != nullptr;
   // Also where a call fails: those before it have changed what they change.
   struct Changes {
     const std::vector<std::shared_ptr<Storage>>& storages;

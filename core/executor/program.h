@@ -11,6 +11,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sinter/core/graph/graph.h>
@@ -48,6 +49,31 @@ struct ProgramCall {
   std::string detail;  ///< what it prepared, in a few words
 };
 
+/// What a call's kernel was chosen over.
+struct KernelRivals {
+  std::string measured;     ///< who won when kernels were timed, mostly the one that runs; empty: none were
+  double microseconds = 0;  ///< of it
+  std::vector<std::pair<std::string, double>> timed = {};  ///< the others that were, with microseconds
+  std::vector<std::string> untimed = {};  ///< that could have run as well, and were taken to be slower
+};
+
+/// Sees every call of a run, the preparation left out, with the memory that it reads and writes; an output
+/// may lie over an input. On the thread that runs, on the program's stream.
+class ProgramWatch {
+ public:
+  virtual ~ProgramWatch() = default;
+  virtual void before(const ProgramCall& call, std::span<const TensorView> inputs) = 0;
+  virtual void after(const ProgramCall& call, std::span<const TensorView> inputs,
+                     std::span<const TensorView> outputs) = 0;
+};
+
+/// A piece of the arena, and the calls during which it holds something: places in Graph::nodes().
+struct ProgramBuffer {
+  const GraphValue* value = nullptr;  ///< what is written there first
+  size_t offset = 0, bytes = 0;
+  int first = 0, last = 0;
+};
+
 /// How far a run came: of the calls of a program in their order, views and preparation left out.
 struct ProgramProgress {
   std::vector<const GraphNode*> done;  ///< have run
@@ -76,13 +102,21 @@ class Program {
   /// for other inputs, and for a call while another runs.
   std::vector<Tensor> run(std::span<const Tensor> inputs);
 
+  /// From now on `watch` sees the runs, which are made call by call; nullptr: nobody does. Not owned.
+  void watch(ProgramWatch* watch) { watch_ = watch; }
+
   /// Of the last run, or of the one that threw. Captured calls have been made together, or none of them.
   ProgramProgress progress() const;
 
   const Graph& graph() const { return *graph_; }
+  Device device() const { return device_; }
   const ProgramStats& stats() const { return stats_; }
   /// All calls in the order in which they run, views left out.
   std::vector<ProgramCall> calls() const;
+  /// Of each of calls(). Asks kernels whether they could run, and the tuner's record.
+  std::vector<KernelRivals> rivals() const;
+  /// What lies where in the arena, in program order.
+  const std::vector<ProgramBuffer>& buffers() const { return buffers_; }
 
  private:
   struct Call;
@@ -107,6 +141,7 @@ class Program {
   void run_calls(size_t first, size_t end);
   void launch_parts();
   void run_call(const Call& call, const Stream& stream) const;
+  static ProgramCall told_of(const Call& call);
   void try_capture();
   std::vector<Tensor>& free_outputs();
   std::vector<Tensor> copy_outputs(const std::vector<Tensor>& set) const;
@@ -118,6 +153,7 @@ class Program {
   std::shared_ptr<Storage> arena_;
   std::shared_ptr<Storage> workspace_;
   std::map<const GraphValue*, size_t> offsets_;  // in the arena, of roots
+  std::vector<ProgramBuffer> buffers_;
   std::map<const GraphValue*, InputPlace> input_places_;
   std::vector<std::unique_ptr<Call>> calls_;
   std::set<const GraphNode*> preparation_;
@@ -128,6 +164,7 @@ class Program {
   int capture_attempts_ = 0;
   int64_t runs_ = 0;
   size_t done_ = 0;  // calls of the last run
+  ProgramWatch* watch_ = nullptr;
   ExclusiveUse use_;
   Stream stream_;                                 // of the last run, or on which the memory was allocated
   std::vector<Part> parts_;                       // of a run, one after the other; none: nothing is captured

@@ -98,7 +98,11 @@ PlanCache::Plans PlanCache::read() const {
     if (json.at("scope").get<std::string>() != scope_) throw_error<IoError>("it is not for {}", scope_);
     Plans plans;
     for (const auto& [problem, plan] : json.at("plans").items()) {
-      plans[problem] = {plan.at("plan").get<std::string>(), plan.at("us").get<double>()};
+      TunedPlan& tuned = plans[problem];
+      tuned = {plan.at("plan").get<std::string>(), plan.at("us").get<double>()};
+      if (!plan.contains("others")) continue;
+      for (const auto& [name, time] : plan.at("others").items())
+        tuned.others.emplace_back(name, time.get<double>());
     }
     return plans;
   } catch (const std::exception& error) {
@@ -109,8 +113,10 @@ PlanCache::Plans PlanCache::read() const {
 
 void PlanCache::write() const {
   Json plans = Json::object();
-  for (const auto& [problem, plan] : plans_)
-    plans[problem] = {{"plan", plan.name}, {"us", plan.microseconds}};
+  for (const auto& [problem, plan] : plans_) {
+    Json& written = plans[problem] = {{"plan", plan.name}, {"us", plan.microseconds}};
+    for (const auto& [name, time] : plan.others) written["others"][name] = time;
+  }
   const Json json = {{"format", kFormat}, {"scope", scope_}, {"plans", std::move(plans)}};
 
   std::error_code ignored;  // a folder that is missing afterwards fails at the open, with its path
@@ -143,7 +149,14 @@ class PlanRace {
 
   size_t measured() const { return measured_; }
   std::optional<size_t> best() const { return best_; }
-  double best_time() const { return best_time_; }
+  /// The best, beside those that it was measured against.
+  TunedPlan outcome() const {
+    TunedPlan tuned{candidates_.name(*best_), best_time_};
+    for (const auto& [i, time] : times_) {
+      if (i != best_) tuned.others.emplace_back(candidates_.name(i), time);
+    }
+    return tuned;
+  }
   std::optional<size_t> without_room() const { return without_room_; }
 
  private:
@@ -153,6 +166,7 @@ class PlanRace {
     try {
       const std::optional<double> time = candidates_.time(i);
       if (!time) return Outcome::kFailed;
+      times_.emplace_back(i, *time);
       const double weighed = i == 0 ? *time * (1.0 - margin_) : *time;
       if (weighed < best_weighed_) {
         best_ = i;
@@ -169,6 +183,7 @@ class PlanRace {
   PlanCandidates& candidates_;
   double margin_;
   size_t measured_ = 0;
+  std::vector<std::pair<size_t, double>> times_;
   std::optional<size_t> best_, without_room_;
   double best_time_ = std::numeric_limits<double>::infinity(), best_weighed_ = best_time_;
   std::vector<size_t> failed_;
@@ -227,7 +242,7 @@ PlanChoice choose_plan(PlanCache& cache, const std::string& problem, PlanCandida
     return {.plan = race.best() ? race.best() : race.without_room(), .settled = false};
   }
   if (!race.best()) return {.plan = std::nullopt, .settled = false};
-  cache.store(problem, {candidates.name(*race.best()), race.best_time()});
+  cache.store(problem, race.outcome());
   return {.plan = race.best()};
 }
 

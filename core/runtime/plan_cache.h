@@ -9,6 +9,8 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <sinter/core/file_system/file_system.h>
 
@@ -22,6 +24,9 @@ std::optional<std::filesystem::path> cache_folder();
 struct TunedPlan {
   std::string name;
   double microseconds = 0;
+  /// Those that it was measured against, with their times, in the order in which they were measured: for
+  /// reports. Files of earlier versions have none.
+  std::vector<std::pair<std::string, double>> others = {};
 
   bool operator==(const TunedPlan&) const = default;
 };

@@ -205,7 +205,6 @@ OptionTable table_of(Options& options) {
   add_recipe_rows(table, options);
   add_common_rows(table, options, kHelp);
   add_use_rows(table, options);
-  table.group("Files");
   table
       .add("--roc", options.roc, folder(),
            "Folder for the curve of each set of --verify, as roc-<name>.csv with threshold, false and true "

@@ -69,7 +69,7 @@ struct Options : sinter::examples::TrainerOptions {
   }
   bool leaves_files() const {
     return !(checkpoints + save_weights + exported.path + report + log_dir + roc + output + clean +
-             write_recipe + log + trace)
+             write_recipe + log + trace + report_html)
                 .empty();
   }
   const std::string& roc_folder() const { return roc.empty() && trains() ? log_folder() : roc; }

@@ -37,6 +37,7 @@ Trainer::Trainer(const Options& options, Device device, const TrainingData& data
                    .loader = train_loader_options(options, device, *data.faces, ranks),
                    .name = data.name,
                    .kind = data.kind,
+                   .title = "train_insightface, " + options.backbone,
                    .damaged = data.damaged},
                   metadata, ranks),
       options_(options),

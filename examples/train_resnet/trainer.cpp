@@ -35,6 +35,7 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
            .loader = train_loader_options(options, device, *data.train, {metadata.mean, metadata.std}, ranks),
            .name = data.name,
            .kind = data.kind,
+           .title = "train_resnet, " + options.model,
            .damaged = data.damaged},
           metadata, ranks),
       options_(options),

@@ -55,6 +55,7 @@ struct StepOptions {
   std::string decode = "auto";  // auto: on the GPU's engines if it has some; or cpu, gpu
   int64_t profile = 0;          // steps to time op by op; 0: none
   std::string trace;            // a JSON file of these steps
+  std::string report_html;      // an HTML file of the job
   double memory_limit = 0;      // GiB between the calls of a job's step; 0: none
   std::string log;              // a CSV file
 

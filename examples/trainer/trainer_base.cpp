@@ -64,7 +64,7 @@ bool TrainerBase::train() {
   open_log();
   started_ = Clock::now();
   const bool is_complete = train_epochs();
-  tell_unprofiled();
+  finish_reports();
   return is_complete;
 }
 

@@ -42,6 +42,7 @@ struct TrainingPlan {
   std::shared_ptr<const nn::data::Dataset> images;
   nn::data::DataLoaderOptions loader;
   std::string name, kind;
+  std::string title;  // of --report-html
   std::shared_ptr<DamagedImages> damaged;
 };
 
@@ -219,8 +220,10 @@ class TrainerBase {
   void profile_steps();
   /// Prints what was timed, if anything is being timed, and writes --trace.
   void finish_profile();
-  /// Warns if nothing was timed.
-  void tell_unprofiled() const;
+  /// Writes --report-html.
+  void report_job(const nn::HtmlReportOptions& times);
+  /// Writes --report-html unless it has been, with the times of --profile; warns if nothing was timed.
+  void finish_reports();
   void read_ahead();
   /// Runs all epochs that are left; false if they were cut short.
   bool train_epochs();
@@ -311,6 +314,7 @@ class TrainerBase {
     std::unique_ptr<OpProfile> calls;  // while steps are timed
     double seconds_before = 0.0;       // total_.compute_seconds when the steps before it began
     double step_us = 0.0;              // what one of these steps took
+    bool reported = false;             // --report-html is written
   } profile_;
 };
 

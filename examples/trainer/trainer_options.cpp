@@ -6,6 +6,7 @@
 
 #include "recipe/recipe_file.h"
 #include "run/command_line.h"
+#include "trainer/html_report.h"
 
 namespace sinter::examples {
 
@@ -74,6 +75,7 @@ void add_file_rows(OptionTable& table, TrainerOptions& options, const CommonHelp
            "(bytes, NHWC)")
       .needs("--export");
   table.add("--report", options.report, file(), help.report);
+  add_html_report_row(table, options.report_html);
   table.add("--trace", options.trace, file(),
             "Write every call of the steps of --profile to a JSON file for ui.perfetto.dev");
   table.add("--log", options.log, file(), "Add a line per epoch to a CSV file");
@@ -144,6 +146,7 @@ OutputFiles TrainerOptions::output_files() const {
           {"--report", report},
           {"--log", log},
           {"--trace", trace},
+          {"--report-html", report_html},
           {"--write-recipe", write_recipe}};
 }
 
@@ -163,6 +166,8 @@ std::string check_common(const TrainerOptions& options, const OutputFiles& files
   if (const std::string mistake = check_plan(options); !mistake.empty()) return mistake;
   if (options.memory_limit > 0 && !options.job) return "--memory-limit is of jobs: leave --eager out";
   if (!options.trace.empty() && options.profile == 0) return "--trace needs --profile <steps>";
+  if (const std::string mistake = check_html_report(options.report_html, options.job); !mistake.empty())
+    return mistake;
   if (options.course.cycle_momentum && options.is_given("--momentum"))
     return "--cycle-momentum moves the momentum: leave --momentum out";
   if (const std::string mistake = check_course(options, options.given); !options.resume && !mistake.empty())

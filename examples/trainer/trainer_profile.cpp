@@ -6,6 +6,7 @@
 #include <sinter/core/base/error.h>
 
 #include "common/console.h"
+#include "trainer/html_report.h"
 #include "trainer/trainer_base.h"
 
 namespace sinter::examples {
@@ -53,6 +54,7 @@ void TrainerBase::finish_profile() {
     say("the {} longest by part of the model\n{}\n", kLongestByScope,
         calls->table({.max_rows = kLongestByScope}));
   }
+  report_job({.profile = calls.get(), .profiled_steps = steps, .step_us = profile_.step_us});
   if (common_.trace.empty()) return;
   try {
     calls->write_trace(common_.trace);
@@ -62,7 +64,15 @@ void TrainerBase::finish_profile() {
   }
 }
 
-void TrainerBase::tell_unprofiled() const {
+void TrainerBase::report_job(const nn::HtmlReportOptions& times) {
+  nn::HtmlReportOptions options = times;
+  options.title = plan_.title;
+  write_html_report(common_.report_html, job_.get(), options);
+  profile_.reported = true;
+}
+
+void TrainerBase::finish_reports() {
+  if (!profile_.reported) report_job({});
   if (common_.profile == 0 || total_.steps > kFirstProfiled) return;
   complain(
       "warning: --profile begins at the eleventh step, which this run did not reach: nothing was timed{}",

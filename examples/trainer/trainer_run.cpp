@@ -39,7 +39,7 @@ int run_ranks(TrainerOptions& options, char** argv, const std::string& purpose,
 void forget_files(TrainerOptions& options) {
   for (std::string* file :
        {&options.save_weights, &options.exported.path, &options.report, &options.write_recipe,
-        &options.checkpoints, &options.log_dir, &options.log, &options.trace})
+        &options.checkpoints, &options.log_dir, &options.log, &options.trace, &options.report_html})
     file->clear();
   options.resume = false;
 }
@@ -55,6 +55,7 @@ void be_one_of_many(TrainerOptions& options, const Communicator& ranks) {
   options.write_recipe.clear();
   options.log.clear();
   options.trace.clear();
+  options.report_html.clear();
   options.profile = 0;
 }
 
@@ -67,6 +68,7 @@ void check_common_files(const TrainerOptions& options) {
 
 void check_run_files(const TrainerOptions& options, std::optional<FolderLock>& lock) {
   if (!options.trace.empty()) check_file("--trace", options.trace);
+  if (!options.report_html.empty()) check_file("--report-html", options.report_html);
   if (!options.log.empty()) {
     check_file("--log", options.log);
     std::error_code missing;

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include <sinter/core/op/node.h>
+#include <sinter/nn/job/html/html_page.h>
 #include <sinter/nn/job/infer_job.h>
 #include <sinter/nn/job/module_snapshot.h>
 #include <sinter/nn/job/report/graph_report.h>
@@ -58,6 +59,8 @@ std::unique_ptr<InferJob::Compiled> InferJob::compile(std::span<const Tensor> in
   context.differentiated = true;
   pipeline.run(passes::step_passes(), *graph, context);
   report.passes = pipeline.reports();
+  report.history = pipeline.history();
+  report.checks_calls = pipeline.verifies_calls();
   clock.finish("passes");
   compiled->program = std::make_unique<Program>(std::move(graph), device, options_.program);
   clock.finish("kernels and memory");
@@ -107,7 +110,7 @@ std::vector<Tensor> InferJob::run(std::span<const Tensor> inputs) {
   Compiled& compiled = *compiled_.back();
   compiled.random.begin_run();
   try {
-    return compiled.program->run(inputs);
+    return run_program(*compiled.program, inputs, compiled.report);
   } catch (...) {
     compiled.random.end_failed_run(*compiled.program);
     throw;
@@ -128,6 +131,15 @@ std::string InferJob::report() const {
   std::string text;
   for (const auto& compiled : compiled_) text += to_string(compiled->report, *compiled->program);
   return text.empty() ? "no call yet\n" : text;
+}
+
+void InferJob::write_report(const std::filesystem::path& path, const HtmlReportOptions& options) const {
+  const Device device = program().device();
+  std::vector<html::PageGraph> graphs;
+  for (const auto& compiled : compiled_) graphs.push_back({&compiled->report, compiled->program.get()});
+  html::write_page(path,
+                   html::page(options.title.empty() ? "An inference job" : options.title, graphs,
+                              html::common_settings(device, options_.precision, options_.layout), options));
 }
 
 }  // namespace sinter::nn

@@ -1,6 +1,7 @@
 // InferJob: a model that is traced once in evaluation mode, rewritten, planned, and then repeated.
 #pragma once
 
+#include <filesystem>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 
 #include <sinter/core/executor/program.h>
 #include <sinter/core/runtime/exclusive_use.h>
+#include <sinter/nn/job/html/html_report.h>
 #include <sinter/nn/job/job_trace.h>
 #include <sinter/nn/module/module.h>
 #include <sinter/passes/pipeline.h>
@@ -74,6 +76,7 @@ class InferJob {
 
   /// As of TrainJob.
   std::string report() const;
+  void write_report(const std::filesystem::path& path, const HtmlReportOptions& options = {}) const;
   const Program& program() const;
   int64_t compilations() const { return compilations_; }
 

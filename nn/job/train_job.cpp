@@ -4,6 +4,7 @@
 #include <sinter/autograd/hooks_internal.h>
 #include <sinter/core/base/log.h>
 #include <sinter/core/op/node.h>
+#include <sinter/nn/job/html/html_page.h>
 #include <sinter/nn/job/report/job_clock.h>
 #include <sinter/nn/job/shared_choices.h>
 #include <sinter/nn/job/train_job_compiled.h>
@@ -313,6 +314,8 @@ std::unique_ptr<Graph> TrainJob::make_graph(std::span<const TensorSpec> inputs, 
   pipeline.run(passes::step_passes(), *graph, context);
   clock.finish("step passes");
   compiled.report.passes = pipeline.reports();
+  compiled.report.history = pipeline.history();
+  compiled.report.checks_calls = pipeline.verifies_calls();
   compiled.optimizer_revision = optimizer_.revision();
   if (options_.ema != nullptr) compiled.ema_revision = options_.ema->revision();
   return graph;
@@ -440,7 +443,7 @@ Tensor TrainJob::step(std::span<const Tensor> inputs, double learning_rate) {
   compiled.random.begin_run();
   std::vector<Tensor> results;
   try {
-    results = compiled.program->run(inputs);
+    results = run_program(*compiled.program, inputs, compiled.report);
   } catch (...) {
     compiled.random.end_failed_run(*compiled.program);
     run_effects_of_failed_run(compiled.host_effects, *compiled.program);
@@ -463,6 +466,21 @@ std::string TrainJob::report() const {
   std::string text;
   for (const auto& compiled : compiled_) text += to_string(compiled->report, *compiled->program);
   return text.empty() ? "no step yet\n" : text;
+}
+
+void TrainJob::write_report(const std::filesystem::path& path, const HtmlReportOptions& options) const {
+  html::Settings settings = html::common_settings(program().device(), options_.precision, options_.layout);
+  std::vector<html::PageGraph> graphs;
+  for (const auto& compiled : compiled_) graphs.push_back({&compiled->report, compiled->program.get()});
+  const auto add = [&settings](const char* name, auto value) {
+    settings.emplace_back(name, fmt::format("{}", value));
+  };
+  add("clip", options_.max_grad_norm);
+  add("calls that make an update", options_.accumulate);
+  add("ranks", options_.communicator != nullptr ? options_.communicator->size() : 1);
+  add("memory limit, bytes", options_.memory_limit ? std::to_string(*options_.memory_limit) : "none");
+  html::write_page(
+      path, html::page(options.title.empty() ? "A training job" : options.title, graphs, settings, options));
 }
 
 }  // namespace sinter::nn

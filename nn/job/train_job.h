@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <filesystem>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 #include <sinter/core/comm/communicator.h>
 #include <sinter/core/executor/program.h>
 #include <sinter/core/runtime/exclusive_use.h>
+#include <sinter/nn/job/html/html_report.h>
 #include <sinter/nn/job/job_trace.h>
 #include <sinter/nn/job/report/step_forecast.h>
 #include <sinter/nn/module/module.h>
@@ -157,6 +159,11 @@ class TrainJob {
   /// The passes and what each did, what was almost done and why it was not, kernels, memory, compile times,
   /// and why there are several graphs.
   std::string report() const;
+  /// The same and more as one HTML file that needs no other and no network: the graph before and after every
+  /// pass, what each did and what it missed and why, kernels and what they were chosen over, calls of a
+  /// profile, the arena over the step, settings (docs/jobs.md). The graph used last is drawn. A file that was
+  /// there is replaced in one step. Throws InvalidArgument before the first step or prepare(), and IoError.
+  void write_report(const std::filesystem::path& path, const HtmlReportOptions& options = {}) const;
   /// The program of the last step or prepare(); throws InvalidArgument before the first.
   const Program& program() const;
   int64_t compilations() const { return compilations_; }

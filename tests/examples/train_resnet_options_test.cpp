@@ -130,6 +130,7 @@ TEST(TrainResnetOptions, AugmentationThatCannotBeIsRefused) {
 
 TEST(TrainResnetOptions, AReportIsWrittenWhereAsked) {
   EXPECT_EQ(parse({"--report", "run.json"}).report, "run.json");
+  EXPECT_EQ(parse({"--report-html", "run.html"}).report_html, "run.html");
   EXPECT_EQ(parse({}).report, "");
 }
 
@@ -187,6 +188,8 @@ TEST(TrainResnetOptions, MistakesGiveAnExitCode) {
                              Words{"--decode", "gpu"},
                              Words{"--decode", "fpga", "--image-size", "64"},
                              Words{"--trace", "x"},
+                             Words{"--report-html", "x", "--eager"},
+                             Words{"--report-html", "x", "--report", "x"},
                              Words{"--trace", "x", "--profile", "0"},
                              Words{"--write-recipe", "x", "--report", "x"},
                              Words{"--trace", "", "--profile", "2"},

@@ -72,7 +72,7 @@ outputs_are_probed_before_training() {
   refused_before_training --checkpoints file && complains "--checkpoints file is no folder"
   refused_before_training --checkpoints file/run && complains "--checkpoints file/run cannot be written"
   local option
-  for option in --save-weights --export --report --log "--profile 1 --trace"; do
+  for option in --save-weights --export --report --report-html --log "--profile 1 --trace"; do
     refused_before_training $option nowhere/x && complains "${option##* } nowhere/x: there is no folder nowhere"
     refused_before_training $option folder && complains "${option##* } folder is a folder"
     refused_before_training $option /dev/full && complains "${option##* } /dev/full is a device or a pipe"

@@ -49,14 +49,18 @@ done
 
 # --profile shows where steps spend their time, by op and by part of the model, and --trace keeps each call.
 echo "another file" >trace.json
-run --max-steps 20 --profile 3 --trace trace.json >profile.log
+run --max-steps 20 --profile 3 --trace trace.json --report-html job.html >profile.log
 for line in '^3 steps, op by op$' '^op  .*of copy +TFLOP/s$' '^conv2d  .*%  *[0-9.]+$' '^total ' '^the 10 longest by part of the model$' \
-  '^conv2d.* layer[123]\.[0-2]\.conv[12]$' '^[0-9]+ others ' '^trace written to trace.json$' \
+  '^conv2d.* layer[123]\.[0-2]\.conv[12]$' '^[0-9]+ others ' '^trace written to trace.json$' "^the job's report written to job.html$" \
   '^a step as (a whole|one launch): [0-9]+ us; its calls one by one: [0-9]+ us$'; do
   grep -Eq "$line" profile.log || { echo "the profile lacks $line:"; cat profile.log; exit 1; }
 done
 # Every one of the 3 steps begins with the convolution of the stem, and nothing of the other 17 is there.
 [ "$(grep -c '"name":"conv2d",.*"scope":"conv1"' trace.json)" = 3 ] || { echo "the trace is not of 3 steps"; exit 1; }
+# The page of the job has the profile's calls; without --profile it has none.
+grep -q '<section id="calls">' job.html || { echo "job.html lacks the calls"; exit 1; }
+run --max-steps 2 --report-html short.html | grep -qx "the job's report written to short.html"
+grep -q '<section id="passes">' short.html && ! grep -q '<section id="calls">' short.html || { echo "short.html is another"; exit 1; }
 run --max-steps 20 --eager --profile 3 >eager.log
 grep -q '^conv2d ' eager.log && ! grep -q 'part of the model' eager.log || { echo "the eager profile is wrong"; exit 1; }
 "$program" --epochs 1 --max-steps 10 --profile 3 --trace none.json 2>untimed.err >/dev/null

@@ -294,10 +294,14 @@ TEST_F(VerifyTest, IsAskedForByOptionOrEnvironment) {
   EXPECT_TRUE(verified({.verify = true}));
   ::setenv("SINTER_VERIFY", "1", 1);
   EXPECT_TRUE(verified({}));
+  EXPECT_FALSE(Pipeline().verifies_calls());
+  ::setenv("SINTER_VERIFY", "deep", 1);
+  EXPECT_TRUE(verified({}));
+  EXPECT_TRUE(Pipeline().verifies_calls());
   ::setenv("SINTER_VERIFY", "0", 1);
   EXPECT_FALSE(verified({}));
   ::setenv("SINTER_VERIFY", "yes", 1);
-  EXPECT_EQ(message_of([&] { verified({}); }), "[passes] expected SINTER_VERIFY=0 or 1 but got 'yes'");
+  EXPECT_EQ(message_of([&] { verified({}); }), "[passes] expected SINTER_VERIFY=0, 1 or deep but got 'yes'");
   if (outside != nullptr) {
     ::setenv("SINTER_VERIFY", before.c_str(), 1);
   } else {

@@ -198,6 +198,11 @@ KernelTuner::Found KernelTuner::search(const std::string& problem, Device device
   return {std::move(chosen), choice.settled};
 }
 
+std::optional<TunedPlan> KernelTuner::measured(const Op& op, Device device, const KernelQuery& query) {
+  const std::lock_guard lock(mutex_);
+  return cache_of(device).find(problem_text(op, device, query));
+}
+
 PlanCache& KernelTuner::cache_of(Device device) {
   auto& cache = caches_[device];
   if (cache == nullptr) {

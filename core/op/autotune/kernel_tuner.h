@@ -41,6 +41,9 @@ class KernelTuner {
   /// See choose_by_time().
   KernelChoice choose(const Op& op, Device device, const KernelQuery& query);
 
+  /// What was measured for a problem, in this process or by one that left its file; nothing if it was not.
+  std::optional<TunedPlan> measured(const Op& op, Device device, const KernelQuery& query);
+
   /// What was chosen for good for problems of kLeastTraffic and more, a line each. Device indices are left
   /// out: ranks have GPUs of their own.
   std::string choices() const;

@@ -1,5 +1,6 @@
 #include <map>
 
+#include <sinter/core/base/log.h>
 #include <sinter/nn/job/report/graph_report.h>
 
 namespace sinter::nn {
@@ -17,7 +18,37 @@ std::string list(const std::vector<std::string>& lines, const char* prefix) {
   return text;
 }
 
+std::string checks_text(const std::vector<passes::CallCheck>& checks) {
+  if (checks.empty()) return {};
+  size_t unchecked = 0, wrong = 0;
+  std::string lines;
+  for (const passes::CallCheck& check : checks) {
+    if (!check.why_not.empty()) ++unchecked;
+    if (!check.is_wrong()) continue;
+    ++wrong;
+    lines += "    " + passes::to_string(check) + "\n";
+  }
+  return fmt::format("  calls in float64: {} wrong of {}, {} not checked\n{}", wrong, checks.size(),
+                     unchecked, lines);
+}
+
 }  // namespace
+
+std::vector<Tensor> run_program(Program& program, std::span<const Tensor> inputs, GraphReport& report) {
+  if (!report.checks_calls) return program.run(inputs);
+  passes::CallVerifier verifier(program.device());
+  struct Watched {
+    Program& program;
+    ~Watched() { program.watch(nullptr); }
+  } const watched{program};
+  program.watch(&verifier);
+  std::vector<Tensor> results = program.run(inputs);
+  report.checks_calls = false;
+  report.checks = verifier.checks();
+  if (const passes::CallCheck* const wrong = verifier.first_wrong())
+    log::warning("[verify] {}", passes::to_string(*wrong));
+  return results;
+}
 
 std::string to_string(const GraphReport& report, const Program& program) {
   const ProgramStats& stats = program.stats();
@@ -51,7 +82,7 @@ std::string to_string(const GraphReport& report, const Program& program) {
     ++kernels[fmt::format("{:<28} {} {}", call.node->op->name(), call.kernel, call.detail)];
   }
   for (const auto& [kernel, count] : kernels) text += fmt::format("    {:4} x {}\n", count, kernel);
-  return text;
+  return text + checks_text(report.checks);
 }
 
 }  // namespace sinter::nn

@@ -35,6 +35,19 @@ TEST_F(KernelTunerTest, TakesTheFastestAndAsksNothingAgain) {
   EXPECT_EQ(script.prepared, Names{});
 }
 
+TEST_F(KernelTunerTest, TellsWhatWasMeasuredHereOrByOthers) {
+  const TunedPlan expected{"c", 80, {{"a", 100}, {"b", 90}}};
+  {
+    KernelTuner tuner = make();
+    EXPECT_EQ(Question().measured(tuner), std::nullopt);
+    Question().ask(tuner);
+    EXPECT_EQ(Question().measured(tuner), expected);
+    EXPECT_EQ(Question(2048).measured(tuner), std::nullopt) << "another problem";
+  }
+  KernelTuner other = make();
+  EXPECT_EQ(Question().measured(other), expected) << "from the file";
+}
+
 TEST_F(KernelTunerTest, TheFavouriteStaysUnlessBeatenByFourPercent) {
   for (const auto& [other, chosen] : {std::pair(99.0, "a"), {96.1, "a"}, {95.9, "b"}, {50.0, "b"}}) {
     write({10, 11}, {100, other});
