@@ -11,8 +11,8 @@ void add_html_report_row(OptionTable& table, std::string& path) {
   table.group("Files");
   table
       .add("--report-html", path, file(),
-           "Write what the job is to one HTML file: the graph before and after each pass, kernels, memory "
-           "and, with --profile, the time of each call")
+           "Write what the job is to one HTML file: the graph before and after each pass, kernels, memory, "
+           "and times of calls if steps are profiled")
       .behind("--report");
 }
 
