@@ -9,8 +9,8 @@ namespace sinter::examples {
 
 void add_html_report_row(OptionTable& table, std::string& path) {
   table.add("--report-html", path, file(),
-            "Write what the job is to one HTML file: the graph before and after each pass, kernels, memory "
-            "and, with --profile, the time of each call");
+            "Write what the job is to one HTML file: the graph before and after each pass, kernels, memory, "
+            "and times of calls if steps are profiled");
 }
 
 std::string check_html_report(const std::string& path, bool job) {
