@@ -178,7 +178,7 @@ TEST(TrainInsightfaceOptions, EverythingThatTheResultDependsOnIsKeptAndComesBack
                                     {"--optimizer", "lars", "--trust-coefficient", "0.02"},
                                     {"--optimizer", "lamb", "--beta2", "0.99"},
                                     {"--warmup-epochs", "2"},
-                                    {"--patience", "3"},
+                                    {"--patience", "3", "--verify", "x"},
                                     {"--seed", "18446744073709551615"}};
   const Recipe defaults = recipe_of(options_of({}));
   for (const auto& [option, value] : defaults) {
