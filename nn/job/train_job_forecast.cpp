@@ -127,6 +127,7 @@ StepForecast TrainJob::forecast(std::span<const TensorSpec> inputs, const Foreca
     const Graph& graph = program->graph();
     const ProgramStats& stats = program->stats();
     for (const GraphValue* value : graph.memories()) {
+      if (value->tensor.device() != device_of_model()) continue;  // as counters on the host
       const Storage* const storage = value->tensor.storage().get();
       if (!gradients.contains(storage) && !state.contains(storage)) others.insert(storage);
     }

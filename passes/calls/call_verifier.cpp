@@ -133,12 +133,20 @@ double computing(const GraphNode& node, DType result) {
   return is_product && settings::allow_tf32() ? 0x1p-11 : 0x1p-24;
 }
 
+/// What a kernel rounds away between its parts, relatively: 16-bit products may be rounded to their dtype
+/// before another kernel adds the bias.
+double rounding_between(const GraphNode& node, DType result) {
+  const bool has_bias = node.definition().flops != nullptr && node.input(2) != nullptr;
+  return has_bias && is_half(result) ? 0.5 * rounding_of(result).relative : 0.0;
+}
+
 /// One result against the reference.
 class Comparison {
  public:
   Comparison(const GraphNode& node, const Tensor& result, std::vector<double> expected)
       : rounding_(rounding_of(result.dtype())),
         computing_(computing(node, result.dtype())),
+        between_(rounding_between(node, result.dtype())),
         shape_(result.shape()),
         got_(doubles(result)),
         expected_(std::move(expected)),
@@ -164,7 +172,8 @@ class Comparison {
     const double factor = computing_ > 0x1p-12 ? kShortSums : kLongSums;
     for (size_t i = 0; i < got_.size(); ++i) {
       const double noise = noise_.empty() ? 0.0 : std::max(noise_[i], common);
-      const double allowed = kRoundings * step_at(expected_[i], rounding_) + factor * computing_ * noise;
+      const double allowed =
+          kRoundings * step_at(expected_[i], rounding_) + (factor * computing_ + between_) * noise;
       const double off = distance(i), share = off / allowed;
       if (off == 0.0 || share <= found.share) continue;
       found.share = share;
@@ -188,7 +197,7 @@ class Comparison {
   }
 
   Rounding rounding_;
-  double computing_;
+  double computing_, between_;
   Shape shape_;
   std::vector<double> got_, expected_;
   double typical_;

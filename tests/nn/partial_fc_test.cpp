@@ -35,13 +35,17 @@ INSTANTIATE_TEST_SUITE_P(Devices, PartialFcTest, ::testing::Values(DeviceType::k
 
 /// A backbone of one layer beside the centres.
 struct Face {
-  Linear backbone{6, kDimensions};
+  Linear backbone = seeded_backbone();
   PartialFC centres;
   SGD sgd;
 
   explicit Face(const PartialFCOptions& options, Device device = Device::cpu())
       : centres(seeded(options)), sgd(trained(device), {.momentum = 0.9, .weight_decay = 0.01}) {}
 
+  static Linear seeded_backbone() {
+    manual_seed(4);
+    return Linear(6, kDimensions);
+  }
   static PartialFC seeded(const PartialFCOptions& options) {
     manual_seed(5);
     return PartialFC(kDimensions, kClasses, options);
