@@ -90,9 +90,10 @@ a_run_without_progress_ends() {
 }
 
 steps_are_timed_and_traced() {
-  run 0 $small --epochs 2 --profile 2 --trace trace.json --log log.csv
+  run 0 $small --epochs 2 --profile 2 --trace trace.json --log log.csv --report-html job.html
   says_like '^2 steps, op by op$' && says_like '^conv2d ' && says_like '^the 10 longest by part of the model$' && says_like '^trace written to trace.json$'
   [ "$(grep -c '"name":"conv2d",.*"scope":"backbone.conv1"' trace.json)" = 2 ] || fail "the trace is not of two steps"
+  grep -q '<title>train_insightface, ' job.html && grep -q '<section id="calls">' job.html || fail "the job's report has no title or no calls"
   [ "$(head -n 1 log.csv)" = epoch,steps,learning_rate,loss,accuracy,samples_s,compute_samples_s,seconds,peak_bytes,skipped_steps ] || fail "no head of the log"
   [ "$(tail -n +2 log.csv | cut -d, -f1,2 | paste -sd ' ')" = "1,12 2,24" ] || fail "not a line for each epoch"
   run 1 $small --epochs 1 --log log.csv && complains "--log log.csv holds another run's lines"

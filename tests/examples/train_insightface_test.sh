@@ -270,7 +270,7 @@ every_option_has_a_test() {
   for option in $("$program" --help | sed -nE 's/^  (-h,)?(--[a-z-]+).*/\2/p'); do
     case $option in --help|--version|--device|--workers) continue;; esac  # which change no result
     grep -qF -- "$option" "$here"/train_insightface_options_test.cpp "$here"/train_insightface_ranks_test.sh ||
-      grep -qE -- "(run|options|^ ) .*$option" "$here"/train_insightface_test.sh "$here"/train_insightface_course_test.sh ||
+      grep -qE -- "(run|options|^ ) .*$option" "$here"/train_insightface_test.sh "$here"/train_insightface_course_test.sh "$here"/train_insightface_plan_test.sh ||
       missing="$missing $option"
   done
   [ -z "$missing" ] || fail "no test has$missing"
