@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <ctime>
 #include <fstream>
 #include <iterator>
@@ -38,6 +39,11 @@ std::string time_now() {
   char text[32];
   std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
   return text;
+}
+
+/// Since 1970.
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 /// run.json; an empty object if there is none, or it is damaged.
@@ -136,8 +142,7 @@ void RunFolder::check(const char* option, const fs::path& folder, bool resume) {
 }
 
 RunFolder::RunFolder(const RunPlan& plan, const std::optional<LogPlace>& place)
-    : folder_(plan.folder), x_tag_(plan.x_tag), x_label_(plan.x_label), charts_(plan.charts) {
-  for (const ChartPlan& chart : charts_) points_.emplace_back(chart.curves.size());
+    : folder_(plan.folder), over_(plan.over) {
   const fs::path scalars = folder_ / RunLog::kJsonName;
   std::optional<int64_t> resume_at;
   std::vector<ScalarRecord> again;
@@ -152,11 +157,9 @@ RunFolder::RunFolder(const RunPlan& plan, const std::optional<LogPlace>& place)
   if (place && place->steps > 0 && !fs::exists(scalars) && fs::exists(folder_ / kDescriptionName))
     complain("warning: {} is gone; what was logged up to step {} is lost", scalars.string(), place->steps);
   log_ = std::make_unique<RunLog>(folder_, nn::RunLogOptions{.resume_at = resume_at});
-  if (place) {
-    for (const ScalarRecord& record : nn::read_scalars(scalars)) keep(record.step, record.values);
-  }
-  for (ScalarRecord& record : again) add(record.step, std::move(record.values));
   write_description(plan, place ? place->steps : 0);
+  curves_ = read_curves(folder_);
+  for (ScalarRecord& record : again) add(record.step, std::move(record.values));
 }
 
 void RunFolder::write_description(const RunPlan& plan, int64_t step) const {
@@ -167,38 +170,16 @@ void RunFolder::write_description(const RunPlan& plan, int64_t step) const {
   write_text(folder_ / kDescriptionName, to_json_text(description));
 }
 
-void RunFolder::keep(int64_t step, const Scalars& values) {
-  auto x = static_cast<double>(step);
-  if (!x_tag_.empty()) {
-    const auto found = find_value(values, x_tag_.c_str());
-    if (found == values.end()) return;
-    x = found->second;
-  }
-  for (size_t chart = 0; chart < charts_.size(); ++chart) {
-    for (size_t curve = 0; curve < charts_[chart].curves.size(); ++curve) {
-      const auto value = find_value(values, charts_[chart].curves[curve].second.c_str());
-      if (value != values.end()) points_[chart][curve].emplace_back(x, value->second);
-    }
-  }
-}
-
 void RunFolder::draw() const {
-  std::vector<nn::Chart> charts;
-  for (size_t i = 0; i < charts_.size(); ++i) {
-    charts.push_back(
-        {.title = charts_[i].title, .x_label = x_label_, .curves = {}, .percent = charts_[i].percent});
-    for (size_t curve = 0; curve < points_[i].size(); ++curve)
-      charts.back().curves.push_back({charts_[i].curves[curve].first, points_[i][curve]});
-  }
   try {
-    nn::write_charts(folder_ / "curves.svg", charts);
+    nn::write_charts(folder_ / "curves.svg", charts_of({&curves_, 1}, over_));
   } catch (const IoError& error) {
     complain("warning: {}; training goes on", error.what());
   }
 }
 
 void RunFolder::add(int64_t step, Scalars values) {
-  keep(step, values);
+  curves_.add({.step = step, .time = seconds_now(), .values = values});
   log_->scalars(step, std::move(values));
 }
 

@@ -14,6 +14,7 @@
 #include <sinter/nn/data/image/image.h>
 #include <sinter/nn/log/run_log.h>
 
+#include "curves/run_curves.h"
 #include "recipe/recipe.h"
 
 namespace sinter::examples {
@@ -24,23 +25,12 @@ using Scalars = std::vector<std::pair<std::string, double>>;
 /// A name for a run that no other has: 16 random hexadecimal digits. It stands in run.json and checkpoints.
 std::string new_run();
 
-/// A chart of curves.svg: for each curve a name and the tag of its values.
-struct ChartPlan {
-  std::string title;
-  std::vector<std::pair<std::string, std::string>> curves;
-  bool percent = false;
-};
-
 /// What a run is, and what its pictures show.
 struct RunPlan {
   std::filesystem::path folder;
   const nlohmann::ordered_json& description;  ///< run.json, without its starts
   std::vector<std::string> words;             ///< the command line
-  /// The tag whose value is where a record stands from left to right; those without it are in no chart.
-  /// Empty: the step.
-  std::string x_tag;
-  std::string x_label;
-  std::vector<ChartPlan> charts;
+  Over over;                                  ///< what curves.svg stands over
 };
 
 /// Where a run goes on.
@@ -84,15 +74,11 @@ class RunFolder {
   void close();
 
  private:
-  using Points = std::vector<std::pair<double, double>>;
-
   void write_description(const RunPlan& plan, int64_t step) const;
-  void keep(int64_t step, const Scalars& values);
 
   std::filesystem::path folder_;
-  std::string x_tag_, x_label_;
-  std::vector<ChartPlan> charts_;
-  std::vector<std::vector<Points>> points_;  // by chart and curve
+  Over over_;
+  RunCurves curves_;
   std::unique_ptr<nn::RunLog> log_;
 };
 

@@ -26,21 +26,13 @@ constexpr auto kBetweenLines = std::chrono::seconds(10);
 
 Trainer::LogPlan Trainer::log_plan() const {
   ordered_json sets = ordered_json::array();
-  examples::ChartPlan accuracy{.title = "Verification accuracy", .curves = {}, .percent = true};
-  for (const FacePairs& faces : pairs_) {
-    sets.push_back({{"name", faces.name}, {"pairs", faces.pairs.size()}});
-    accuracy.curves.emplace_back(faces.name, "verify/" + faces.name + "/accuracy");
-  }
-  LogPlan plan{.description = {{"program", "train_insightface of Sinter " SINTER_VERSION},
-                               {"identities", centres_.classes()},
-                               {"identities_a_step", centres_.sampled_classes()},
-                               {"verify", sets},
-                               {"parameters", model_.backbone.parameter_count()}},
-               .x_tag = "",
-               .x_label = "step",
-               .charts = {{"Loss", {{"train", "train/loss"}}}}};
-  if (!pairs_.empty()) plan.charts.push_back(std::move(accuracy));
-  return plan;
+  for (const FacePairs& faces : pairs_) sets.push_back({{"name", faces.name}, {"pairs", faces.pairs.size()}});
+  return {.description = {{"program", "train_insightface of Sinter " SINTER_VERSION},
+                          {"identities", centres_.classes()},
+                          {"identities_a_step", centres_.sampled_classes()},
+                          {"verify", sets},
+                          {"parameters", model_.backbone.parameter_count()}},
+          .over = examples::Over::kSteps};
 }
 
 double Trainer::hours_left() const {

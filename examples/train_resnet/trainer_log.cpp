@@ -9,18 +9,13 @@ using namespace sinter;
 
 Trainer::LogPlan Trainer::log_plan() const {
   const nn::data::Dataset& train = train_loader_.dataset();
-  const std::string loss_tag = fmt::format("{}/loss", judge());
-  const std::string accuracy_tag = fmt::format("{}/accuracy", judge());
   return {.description = {{"program", "train_resnet of Sinter " SINTER_VERSION},
                           {"test_images", final_ ? final_->images : judge_images_.images},
                           {"classes", train.num_classes()},
                           {"parameters", model_.parameter_count()},
                           {"decoder", train_loader_.decoder_name()},
                           {"test_fingerprint", test_fingerprint_}},
-          .x_tag = "epoch",
-          .x_label = "epoch",
-          .charts = {{"Loss", {{"train", "train/epoch_loss"}, {judge(), loss_tag}}},
-                     {"Accuracy", {{"train", "train/epoch_accuracy"}, {judge(), accuracy_tag}}, true}}};
+          .over = examples::Over::kEpochs};
 }
 
 void Trainer::log_epoch(const TestResult& test) const {

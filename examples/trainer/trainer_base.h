@@ -110,8 +110,7 @@ class TrainerBase {
   /// What the log shows of a run, beside what all runs tell.
   struct LogPlan {
     nlohmann::ordered_json description;
-    std::string x_tag, x_label;
-    std::vector<ChartPlan> charts;
+    Over over;  ///< what curves.svg stands over
   };
 
   /// `options` must outlive the trainer.

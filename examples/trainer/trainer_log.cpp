@@ -56,9 +56,7 @@ void TrainerBase::open_log() {
   run_folder_ = std::make_unique<RunFolder>(RunPlan{.folder = common_.log_folder(),
                                                     .description = description,
                                                     .words = common_.words,
-                                                    .x_tag = plan.x_tag,
-                                                    .x_label = plan.x_label,
-                                                    .charts = std::move(plan.charts)},
+                                                    .over = plan.over},
                                             place);
   meter_ = std::make_unique<GpuMeter>(device_);
   run_folder_->hyper_parameters(recipe());

@@ -148,7 +148,7 @@ def prepare(project, build, folder, page):
     folder.mkdir(parents=True)
     programs = folder / "bin"
     programs.mkdir()
-    for name in ("train_resnet", "train_insightface", "sinter_align", "sinter_convert", "sinter_pack", "speedrun"):
+    for name in ("train_resnet", "train_insightface", "sinter_align", "sinter_convert", "sinter_curves", "sinter_pack", "speedrun"):
         wrapper = programs / name
         wrapper.write_text(WRAPPER.format(python=sys.executable, shorter=SHORTER.get(name, {}), program=str(build / "examples" / name)))
         wrapper.chmod(0o755)

@@ -25,7 +25,8 @@ a_run_explains_itself() {
     grep -q "\"$tag\":" whole/deep/scalars.jsonl || fail "no $tag"
   done
   grep -q '"model": "resnet20"' whole/deep/run.json && grep -q '"epochs": "2"' whole/deep/run.json || fail "no recipe"
-  [ "$(grep -c '<path class="curve' whole/deep/curves.svg)" = 8 ] || fail "not two curves and their legends in two charts"
+  [ "$(grep -c '<path class="curve' whole/deep/curves.svg)" = 7 ] || fail "not two curves in two charts, a learning rate and a legend of two"
+  grep -q '>epoch (.* in all)</text>' whole/deep/curves.svg || fail "curves.svg does not say how long it took"
   [ -z "$(find whole -name '.*')" ] || fail "a probe was left"
   run 0 --epochs 1 --log-dir rare --log-every 40 --precision mixed-f16
   [ "$(steps rare | paste -sd ' ')" = "40 44" ] || fail "not every 40th step"
