@@ -13,6 +13,7 @@
 #include <sinter/core/runtime/settings.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/fill/fill.h>
+#include <sinter/passes/calls/place_of.h>
 #include <sinter/passes/verify.h>
 
 namespace sinter::passes {
@@ -113,17 +114,6 @@ double largest_of(const std::vector<double>& values) {
     if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
   }
   return largest;
-}
-
-/// "(1, 0, 2)": the place of an element.
-std::string place_of(const Shape& shape, size_t element) {
-  std::string text;
-  auto rest = static_cast<int64_t>(element);
-  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
-    text = std::to_string(rest % shape[axis]) + (text.empty() ? "" : ", ") + text;
-    rest /= shape[axis];
-  }
-  return "(" + text + ")";
 }
 
 bool same_bits(const Tensor& a, const Tensor& b) {

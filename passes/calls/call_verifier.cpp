@@ -12,6 +12,7 @@
 #include <sinter/ops/batch_norm/batch_norm.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/passes/calls/call_verifier.h>
+#include <sinter/passes/calls/place_of.h>
 
 namespace sinter::passes {
 namespace {
@@ -113,16 +114,6 @@ double typical(const std::vector<double>& values) {
     ++count;
   }
   return count == 0 ? 0.0 : std::sqrt(sum / static_cast<double>(count));
-}
-
-std::string place_of(const Shape& shape, size_t element) {
-  std::string text;
-  auto rest = static_cast<int64_t>(element);
-  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
-    text = std::to_string(rest % shape[axis]) + (text.empty() ? "" : ", ") + text;
-    rest /= shape[axis];
-  }
-  return "(" + text + ")";
 }
 
 /// What a kernel that gives `result` rounds away in its computations, relatively. Of a float32 result also

@@ -28,7 +28,8 @@ struct CallCheck {
 /// Watches one run of a program. Every call is made again on the CPU, in float64 wherever the op takes it, on
 /// copies of its inputs. An element may be off by rounding to its dtype once or so, and by what the roundings
 /// of a computation in float32 (TF32 where it is allowed, or the op's own dtype) make of it: how far it moves
-/// when every input moves by a rounding, times a factor for the length of sums.
+/// when every input moves by a rounding, times a factor for the length of sums. A 16-bit product with a bias
+/// may also be rounded before the bias is added.
 class CallVerifier final : public ProgramWatch {
  public:
   explicit CallVerifier(Device device) : device_(device) {}
