@@ -29,15 +29,12 @@ TEST(GpuMeter, TellsOfTheGpuThatComputes) {
   const GpuMeter meter(Device::cuda());
   auto values = meter.readings();
   if (values.empty()) GTEST_SKIP() << "no libnvidia-ml";
-  const auto used = [&] {
-    const auto all = meter.readings();
-    return std::map<std::string, double>(all.begin(), all.end()).at("gpu/memory_used_bytes");
-  };
-  const double before = used();
+  // Other programs take and give memory meanwhile, so that nothing is known but that this block is in use.
   const Tensor block = Tensor::zeros({int64_t{1} << 30}, DType::kUInt8, Device::cuda());
   synchronize(Device::cuda());
-  EXPECT_GE(used() - before, 0.9 * 0x1p30);
+  values = meter.readings();
   const std::map<std::string, double> told(values.begin(), values.end());
+  EXPECT_GE(told.at("gpu/memory_used_bytes"), 0x1p30);
   EXPECT_GT(told.at("gpu/temperature_celsius"), 5);
   EXPECT_LT(told.at("gpu/temperature_celsius"), 120);
   EXPECT_GT(told.at("gpu/power_watts"), 5);
