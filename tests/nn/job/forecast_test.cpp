@@ -38,10 +38,14 @@ std::string text_of(const StepForecast& told) {
 }
 
 /// Bytes of the parameters and buffers of a network whose dtypes nobody has changed.
-size_t bytes_of(const ModuleBase& network) {
+/// What a network's parameters and buffers take on `device`; a norm's count of batches may be on the host.
+size_t bytes_of(const ModuleBase& network, Device device) {
   std::set<const Storage*> storages;
-  for (const Parameter& parameter : network.parameters()) storages.insert(parameter.tensor().storage().get());
-  for (const Buffer& buffer : network.buffers()) storages.insert(buffer.tensor().storage().get());
+  const auto add = [&](const Tensor& tensor) {
+    if (tensor.device() == device) storages.insert(tensor.storage().get());
+  };
+  for (const Parameter& parameter : network.parameters()) add(parameter.tensor());
+  for (const Buffer& buffer : network.buffers()) add(buffer.tensor());
   size_t bytes = 0;
   for (const Storage* storage : storages) bytes += pool_block_bytes(storage->bytes());
   return bytes;
@@ -191,7 +195,7 @@ TEST_P(Forecast, OfRandomNetworksIsExactToTheByte) {
       const RandomNetwork network = make_network(c);
       // Masks that functions of the network hold, which are the caller's as long as the graph has products of
       // them alone.
-      const size_t masks = live.now() - bytes_of(network);
+      const size_t masks = live.now() - bytes_of(network, device());
       Training training = any_training(c.seed);
       if (c.seed % 5 == 0) training.accumulate = 3 + static_cast<int>(c.seed % 2);
       const auto optimizer = training.make_optimizer(network.parameters());
