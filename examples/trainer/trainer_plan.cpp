@@ -161,29 +161,22 @@ nn::StepForecast TrainerBase::forecast(int64_t batch, nn::ForecastOptions option
 
 int64_t TrainerBase::largest_batch(const Surroundings& around) {
   const size_t room = memory_room();
-  const auto bytes = [&](int64_t batch, bool measured) {
-    return peak_with(forecast(batch, {.measure = measured}), batch, around);
+  // Bounds suffice, since what they add to the exact bytes is small beside the arena, and to time the kernels
+  // of a batch that fills a GPU takes minutes.
+  const auto bytes = [&](int64_t batch) {
+    return peak_with(forecast(batch, {.measure = false}), batch, around);
   };
-  const auto fits = [&](int64_t batch) { return least(bytes(batch, true) <= room ? 1 : 0, ranks_) == 1; };
   // Of begin + unit, begin + 2 unit, ...; 0 if none is.
-  const auto largest = [&](int64_t begin, int64_t unit, int64_t most, size_t allowed) {
-    const int64_t units = least(largest_fitting((most - begin) / unit, allowed,
-                                                [&](int64_t n) { return bytes(begin + n * unit, false); }),
-                                ranks_);
+  const auto largest = [&](int64_t begin, int64_t unit, int64_t most) {
+    const int64_t units = least(
+        largest_fitting((most - begin) / unit, room, [&](int64_t n) { return bytes(begin + n * unit); }),
+        ranks_);
     return units > 0 ? begin + units * unit : 0;
   };
   const int64_t ranks = ranks_.size(), unit = std::lcm(kImages, ranks);
   const int64_t most = plan_.images->size() / common_.accumulate;
-  int64_t batch = largest(0, unit, most, room);
-  if (batch == 0) batch = largest(ranks, ranks, std::min(most, unit - 1), room);  // norms need two images
-  // What was bounded so far is now chosen and timed, as the run's own job will do.
-  while (batch > 0 && !fits(batch))
-    batch = batch > unit ? batch - unit : batch > 2 * ranks ? batch - ranks : 0;
-  if (batch < unit) return batch;
-  // What took less than its bound leaves room for more, which is tried once.
-  const size_t bound = bytes(batch, false), exact = bytes(batch, true);
-  const int64_t more = largest(0, unit, most, room + std::max(bound, exact) - exact);
-  return more > batch && fits(more) ? more : batch;
+  const int64_t batch = largest(0, unit, most);
+  return batch > 0 ? batch : largest(ranks, ranks, std::min(most, unit - 1));  // norms need two images
 }
 
 void settle_batch(TrainerOptions& options, int64_t images, const TestSample& sample,
@@ -203,9 +196,10 @@ int64_t TrainerBase::settled_batch(const TestSample& sample) {
   if (batch == 0)
     throw Error(fmt::format("--batch auto: {} of memory do not hold a step of {} images", bytes_text(room),
                             2 * ranks_.size()));
-  const size_t taken = peak_with(forecast(batch, {.measure = device_.is_cuda()}), batch, around);
-  say("--batch auto takes {} images, which take {} of {} that are free{}\n", batch, bytes_text(taken),
-      bytes_text(room), batch + kImages > plan_.images->size() ? ": there are no more" : "");
+  const size_t taken = peak_with(forecast(batch, {.measure = false}), batch, around);
+  say("--batch auto takes {} images, which take {}{} of {} that are free{}\n", batch,
+      device_.is_cuda() ? "at most " : "", bytes_text(taken), bytes_text(room),
+      batch + kImages > plan_.images->size() ? ": there are no more" : "");
   return batch;
 }
 
