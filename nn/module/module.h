@@ -291,7 +291,7 @@ using Module = ModuleOf<Tensor(const Tensor&)>;
 
 /// As long as it lives, a model and its sub-modules are in evaluation mode for the thread that made it, as if
 /// by eval(). The modes that they have, and what other threads see of them, stay as they are.
-class EvalMode {
+class [[nodiscard]] EvalMode {
  public:
   explicit EvalMode(const ModuleBase& model);
   ~EvalMode();

@@ -2,11 +2,14 @@
 // PyTorch's.
 #pragma once
 
+#include <concepts>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <sinter/autograd/hook.h>
 #include <sinter/core/op/attributes.h>
 #include <sinter/core/tensor/tensor.h>
 
@@ -72,6 +75,15 @@ class Variable {
   operator const Tensor&() const { return tensor(); }  // NOLINT: a variable is used as the tensor it holds
   const Shape& shape() const { return tensor().shape(); }
   Tensor grad() const { return tensor().grad(); }
+  /// As of tensor(); see Tensor::set_requires_grad and Tensor::register_hook.
+  const Variable& set_requires_grad(bool value) const {
+    tensor().set_requires_grad(value);
+    return *this;
+  }
+  template <std::invocable<const Tensor&> F>
+  Hook register_hook(F hook) const {
+    return tensor().register_hook(std::move(hook));
+  }
 
   Shape canonical_shape() const;
   /// A copy of the value in canonical layout, without autograd history.

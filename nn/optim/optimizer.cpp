@@ -66,7 +66,10 @@ void Optimizer::check_groups() const {
       seen.push_back(parameter);
     }
   }
-  SINTER_CHECK(!seen.empty(), "[{}] expected at least one parameter", tag_);
+  SINTER_CHECK(!seen.empty(),
+               "[{}] expected at least one parameter but got none; the modules that are members of a module "
+               "belong to it, with their parameters, when child(\"name\", ...) has registered them",
+               tag_);
 }
 
 std::vector<Parameter> Optimizer::parameters() const {

@@ -49,6 +49,7 @@ class Optimizer {
   /// not all on one device, or if one has changed its dtype, device or shape since an earlier step. Buffers
   /// follow a parameter that has been brought to another layout.
   void step(double learning_rate, const Tensor& gradient_factor = {});
+  void step() = delete;  // the learning rate goes into step(lr)
   /// Drops the gradients of all parameters.
   void zero_grad();
   /// Makes all parameters start afresh, as before the first update: counts and buffers become zeros where
@@ -168,10 +169,10 @@ struct ClippedGradients {
 };
 
 /// Limits the norm of all gradients to `max_norm` > 0 in the step that is given the factor:
-/// `sgd.step(lr, nn::clip_grad_norm(parameters, 5.0).factor)`. Gradients stay as
+/// `sgd.step(lr, nn::clip_grad_norm(parameters, 5.0).factor)`. Alone it limits nothing: gradients stay as
 /// they are, nothing waits for the device, and a norm that is not finite makes the step skip its update.
 /// Source: R. Pascanu, T. Mikolov, Y. Bengio, "On the difficulty of training recurrent neural networks", ICML
 /// 2013.
-ClippedGradients clip_grad_norm(const std::vector<Parameter>& parameters, double max_norm);
+[[nodiscard]] ClippedGradients clip_grad_norm(const std::vector<Parameter>& parameters, double max_norm);
 
 }  // namespace sinter::nn

@@ -163,7 +163,7 @@ TEST(ModelLayout, GradientsAndFrozenParametersStayWhatTheyAre) {
   const Skips model;
   const Tensor x = floats({2, 3, 5, 7}, 1);
   const State gradients = run(model, x, kNCHW);
-  model.up.weight.tensor().set_requires_grad(false);
+  model.up.weight.set_requires_grad(false);
   model.to(kNHWC);
   EXPECT_TRUE(
       same_bits(model.down.weight.to_canonical(model.down.weight.grad()), gradients.at("down.weight")));
