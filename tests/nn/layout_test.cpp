@@ -8,6 +8,7 @@
 #include <sinter/ops/concat/concat.h>
 #include <sinter/ops/permute/permute.h>
 
+#include "nn/device_test_support.h"
 #include "nn/nn_test_support.h"
 
 namespace sinter::nn {
@@ -206,14 +207,15 @@ TEST(ModelLayout, OfAMixedModelThereIsOneBehindIt) {
 // ---- whoever keeps tensors like the parameters
 
 /// Steps with what `make` gives, of a model that is brought to NHWC in the middle, against one that is not.
-/// Each takes (model, images, step).
 using Trainer = std::function<void(const Tensor& images, int step)>;
-void expect_same_training(const std::function<Trainer(const Skips&)>& make) {
-  const Skips still, turned = clone(still);
+void expect_same_training(Device device, const std::function<Trainer(const Skips&)>& make) {
+  const Skips still;
+  still.to(device);
+  const Skips turned = clone(still);
   const Trainer train_still = make(still), train_turned = make(turned);
   for (int step = 0; step < 6; ++step) {
     if (step == 3) turned.to(kNHWC);
-    const Tensor x = floats({2, 3, 6, 5}, step);
+    const Tensor x = floats({2, 3, 6, 5}, step).to(device);
     train_still(x, step);
     train_turned(images_in(turned.layout(), x), step);
   }
@@ -234,13 +236,17 @@ Trainer eager(const Skips& model, std::shared_ptr<O> optimizer) {
   };
 }
 
-TEST(ModelLayout, OptimisersFollow) {
-  expect_same_training([](const Skips& model) {
+using LayoutTest = testing::OnEachDevice;
+INSTANTIATE_TEST_SUITE_P(Devices, LayoutTest, ::testing::Values(DeviceType::kCpu, DeviceType::kCuda),
+                         testing::device_name);
+
+TEST_P(LayoutTest, OptimisersFollow) {
+  expect_same_training(device(), [](const Skips& model) {
     return eager(model, std::make_shared<SGD>(model.parameters(), SGDOptions{.momentum = 0.9}));
   });
   expect_same_training(
-      [](const Skips& model) { return eager(model, std::make_shared<AdamW>(model.parameters())); });
-  expect_same_training([](const Skips& model) {
+      device(), [](const Skips& model) { return eager(model, std::make_shared<AdamW>(model.parameters())); });
+  expect_same_training(device(), [](const Skips& model) {
     return eager(model, std::make_shared<LARS>(model.parameters(), LARSOptions{.trust_coefficient = 0.1}));
   });
 }
@@ -283,9 +289,9 @@ TEST(ModelLayout, AveragesFollow) {
 
 // ---- jobs and loaders
 
-TEST(ModelLayout, JobsTraceTheModelAgain) {
+TEST_P(LayoutTest, JobsTraceTheModelAgain) {
   for (const int accumulate : {1, 2}) {
-    expect_same_training([&](const Skips& model) -> Trainer {
+    expect_same_training(device(), [&](const Skips& model) -> Trainer {
       auto sgd = std::make_shared<SGD>(model.parameters(), SGDOptions{.momentum = 0.9});
       auto job = std::make_shared<TrainJob>(
           model, *sgd, [model](const Tensor& x) { return ops::square(model(x)).mean(); },
