@@ -82,7 +82,6 @@ void measure(bench::Report& report, const bench::NetworkCase& problem, const nn:
 }
 
 void run(bench::Report& report) {
-  const nn::DefaultLayout channels_last(Layout::kNHWC);
   const bench::InferCases all = bench::infer_cases();
   std::map<std::string, nn::AnyModule> models;
   for (const std::string& dtype : all.dtypes) {
@@ -94,6 +93,7 @@ void run(bench::Report& report) {
       if (found == models.end()) {
         const nn::AnyModule model = bench::make_network(problem);
         model.eval();
+        model.to(Layout::kNHWC);
         model.to(bench::gpu());
         found = models.emplace(problem.network, model).first;
       }

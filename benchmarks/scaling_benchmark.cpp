@@ -16,7 +16,6 @@
 #include <sinter/core/runtime/random.h>
 #include <sinter/nn/job/train_job.h>
 #include <sinter/nn/loss/partial_fc.h>
-#include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/optim/parameter_groups.h>
 #include <sinter/nn/optim/sgd.h>
 #include <sinter/nn/parallel/data_parallel.h>
@@ -97,6 +96,7 @@ class Classifying final : public Training {
  private:
   static std::unique_ptr<bench::TrainNetwork> on_gpu(const bench::NetworkCase& problem) {
     auto network = bench::make_trained(problem);
+    network->to(Layout::kNHWC);
     network->to(bench::gpu());
     return network;
   }
@@ -140,6 +140,7 @@ class Recognising final : public Training {
   struct Network : bench::TrainNetwork {
     Network(const bench::NetworkCase& problem, const nn::MarginHead& head_of)
         : backbone(child("backbone", bench::make_network(problem))), head(child("head", head_of)) {
+      to(Layout::kNHWC);
       to(bench::gpu());
     }
     Tensor forward(const Tensor& images, const Tensor& rows) const override {
@@ -186,7 +187,6 @@ void run(const Options& options) {
   const auto ranks = Communicator::join({.device = bench::gpu()});
   const bench::NetworkCase problem = case_of(options.name);
   manual_seed(1);
-  const nn::DefaultLayout layout(Layout::kNHWC);
   const std::unique_ptr<Training> training = make_training(problem, *ranks);
   const auto steps = [&](int count) {
     for (int i = 0; i < count; ++i) training->step();

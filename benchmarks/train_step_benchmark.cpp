@@ -13,7 +13,6 @@
 #include <sinter/core/runtime/settings.h>
 #include <sinter/nn/data/data_loader.h>
 #include <sinter/nn/job/train_job.h>
-#include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/optim/grad_scaler.h>
 #include <sinter/nn/optim/parameter_groups.h>
 #include <sinter/nn/optim/sgd.h>
@@ -43,8 +42,8 @@ constexpr Precision kPrecisions[] = {{"mixed_f16", DType::kFloat16, false},
                                      {"float32", DType::kFloat32, false}};
 
 std::unique_ptr<Network> make_network(const Problem& problem, Layout layout) {
-  const nn::DefaultLayout written_in(layout);
   std::unique_ptr<Network> network = bench::make_trained(problem);
+  network->to(layout);
   network->to(bench::gpu());
   return network;
 }

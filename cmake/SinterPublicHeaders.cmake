@@ -162,7 +162,6 @@ set(SINTER_PUBLIC_HEADERS
   nn/models/resnet_names.h
   nn/models/squeeze_excite.h
   nn/module/clone_scope.h
-  nn/module/default_layout.h
   nn/module/module.h
   nn/module/variable.h
   nn/nn.h

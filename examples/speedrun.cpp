@@ -57,6 +57,7 @@ class Trainer {
         views_(network_, [this](auto inputs) { return sum_of_views(inputs[0]); },
                {.precision = options.precision_on(device)}),
         lookahead_(network_) {
+    network_.to(device.is_cpu() ? Layout::kNCHW : Layout::kNHWC);
     if (steps_ == 0) throw Error(fmt::format("--batch: there are only {} pictures", data.train->size()));
   }
 
@@ -101,7 +102,8 @@ class Trainer {
 
   /// What a step computes: it takes its pictures out of all of them, by number, and shows a window of each.
   std::vector<Tensor> loss(const Tensor& picks, const Tensor& windows) const {
-    const Tensor logits = network_(crop(ops::index_select(train_.images, 0, picks), windows, layout_));
+    const Tensor logits =
+        network_(crop(ops::index_select(train_.images, 0, picks), windows, network_.layout()));
     const double smoothing = options_.with("smoothing") ? 0.2 : 0.0;
     const nn::CrossEntropyLoss sum{.label_smoothing = smoothing, .reduction = nn::Reduction::kSum};
     return {sum(logits, ops::index_select(train_.labels, 0, picks))};
@@ -111,7 +113,7 @@ class Trainer {
   /// twice, and moved by a pixel to two corners.
   std::vector<Tensor> sum_of_views(const Tensor& images) const {
     const auto view = [&](int32_t shift, bool mirrored) {
-      return network_(crop(images, windows(images.size(0), shift, mirrored), layout_));
+      return network_(crop(images, windows(images.size(0), shift, mirrored), network_.layout()));
     };
     if (!options_.with("views")) return {view(0, false)};
     return {2 * (view(0, false) + view(0, true)) + view(-1, false) + view(-1, true) + view(1, false) +
@@ -189,7 +191,6 @@ class Trainer {
 
   const Options options_;
   const Device device_;
-  const Layout layout_ = nn::default_layout();
   const int64_t steps_per_epoch_, steps_;
   const DatasetTensors train_, test_;
   Network network_;
@@ -205,7 +206,6 @@ int speedrun(const Options& options) {
   Timeline timeline(options.whole ? examples::process_start() : Timeline::Clock::now());
   if (options.whole) timeline.add("process start", 0, timeline.now());
   const Device device = examples::choose_device(options.device);
-  const nn::DefaultLayout layout(device.is_cpu() ? Layout::kNCHW : Layout::kNHWC);
 
   // The device starts while the folder is listed, and the pictures are decoded while the programs are made.
   auto started = std::async(std::launch::async, [&] {

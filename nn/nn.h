@@ -60,7 +60,6 @@
 #include <sinter/nn/models/resnet.h>
 #include <sinter/nn/models/resnet_names.h>
 #include <sinter/nn/models/squeeze_excite.h>
-#include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
 #include <sinter/nn/optim/adam.h>
 #include <sinter/nn/optim/ema.h>

@@ -21,12 +21,11 @@ class Classifier : public TrainNetwork {
  public:
   explicit Classifier(nn::AnyModule network) : network_(child("network", std::move(network))) {}
   Tensor forward(const Tensor& images, const Tensor& classes) const override {
-    return loss_(network_(images), classes);
+    return nn::CrossEntropyLoss{.layout = layout()}(network_(images), classes);
   }
 
  private:
   nn::AnyModule network_;
-  nn::CrossEntropyLoss loss_;
 };
 
 class Faces : public TrainNetwork {
@@ -121,12 +120,12 @@ class UNet : public nn::Module {
       x = down_[i](pool_(x));
     }
     for (size_t i = 0; i < up_.size(); ++i)
-      x = up_[i](ops::concat({maps[maps.size() - 1 - i], enlarge_[i](x)}, axis_));
+      x = up_[i](
+          ops::concat({maps[maps.size() - 1 - i], enlarge_[i](x)}, layout() == Layout::kNCHW ? 1 : -1));
     return head_(x);
   }
 
  private:
-  int64_t axis_ = nn::default_layout() == Layout::kNCHW ? 1 : -1;
   std::vector<nn::Sequential> down_, up_;
   std::vector<nn::ConvTranspose2d> enlarge_;
   nn::MaxPool2d pool_ = child("pool", nn::MaxPool2d(2));

@@ -38,7 +38,7 @@ struct InferCases {
 std::vector<NetworkCase> network_cases(const std::string& suite);
 InferCases infer_cases();
 
-/// Without the head of a face network. Written in nn::default_layout().
+/// Without the head of a face network. In NCHW.
 nn::AnyModule make_network(const NetworkCase& problem);
 
 /// Images, and classes, people or each pixel's class, to the loss.

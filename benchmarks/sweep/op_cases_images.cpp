@@ -92,7 +92,7 @@ void add_upsampling(OpCaseTable& table) {
   };
 }
 
-ops::Conv2dOptions conv(const OpSize& s) {
+ops::Conv2dAttributes conv(const OpSize& s) {
   return {.padding = {1, 1}, .layout = s.layout};
 }
 

@@ -87,7 +87,10 @@ void Tensor::set_grad(const Tensor& grad) const {
 }
 
 void Tensor::fail_undefined() {
-  throw InvalidArgument("[tensor] this tensor is undefined");
+  throw InvalidArgument(
+      "[tensor] expected a tensor but got an undefined one, such as the gradient of a leaf that no "
+      "backward() "
+      "has reached or that is frozen");
 }
 
 void Tensor::fail_traced() const {

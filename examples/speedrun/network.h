@@ -12,7 +12,7 @@ namespace speedrun {
 
 /// Patches of 2 x 2 pixels, whitened (nn::init::whitening_filters make `whiten.weight`), then three blocks of
 /// convolution, max-pooling, norm, GELU, convolution, norm, GELU, and a linear layer: images of 32 x 32
-/// pixels in colour, in the default layout, to logits (N, classes).
+/// pixels in colour to logits (N, classes).
 struct Network : sinter::nn::Module {
   Network(const Options& options, int64_t classes, sinter::Device device = {});
   sinter::Tensor forward(const sinter::Tensor& x) const override;

@@ -51,8 +51,7 @@ void check_one_size(const Dataset& dataset) {
 /// that divides it.
 nn::data::DatasetPair open_folder(const Options& options, const std::string& folder) {
   const auto open = [&](double fraction) {
-    return nn::data::open_dataset(folder, {}, nn::data::kIdxMaxValues,
-                                  {.fraction = fraction, .seed = options.seed});
+    return nn::data::open_dataset(folder, {.hold_out = {.fraction = fraction, .seed = options.seed}});
   };
   try {
     return open(options.split);

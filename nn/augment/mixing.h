@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
+#include <sinter/core/base/layout.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/tensor/tensor.h>
-#include <sinter/nn/module/default_layout.h>
 
 namespace sinter::nn {
 
@@ -41,7 +41,7 @@ class Mixup {
 struct CutMixOptions {
   double alpha = 1.0;  ///< as of MixupOptions
   int64_t classes = 0;
-  Layout layout = default_layout();
+  Layout layout = Layout::kNCHW;
 };
 
 /// As Mixup, of images (N, C, H, W) or (N, H, W, C), but a box of each image is cut from the one before it.

@@ -20,7 +20,6 @@
 #include <sinter/nn/data/sample/sample.h>
 #include <sinter/nn/data/sampler.h>
 #include <sinter/nn/data/transforms.h>
-#include <sinter/nn/module/default_layout.h>
 
 namespace sinter::nn::data {
 
@@ -81,7 +80,7 @@ struct DataLoaderOptions {
   /// the end of the list (mirroring, and one of shifting or resampling) run there with the normalisation.
   Device device = {};
   DType dtype = DType::kFloat32;  ///< of the images: float32, float16 or bfloat16
-  Layout layout = nn::default_layout();
+  Layout layout = Layout::kNCHW;
   Normalization normalization = {};
   /// Must leave all images with one size and at most 128 channels; those that resample take 1 or 3. Masks and
   /// boxes follow what moves images.

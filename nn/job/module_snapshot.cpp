@@ -10,11 +10,15 @@ size_t members_of(const auto& node) {
   return node.entries.size() + node.children.size() + node.borrowed.size();
 }
 
+Layout layout_of(const auto& node) {
+  return node.input_layout().value_or(node.chosen);
+}
+
 }  // namespace
 
 ModuleSnapshot::Part ModuleSnapshot::part_of(const std::shared_ptr<ModuleBase::Node>& node) {
   const auto hooks = node->living_hooks();
-  return {node, node->trains(), members_of(*node), {hooks.begin(), hooks.end()}};
+  return {node, node->trains(), members_of(*node), layout_of(*node), {hooks.begin(), hooks.end()}};
 }
 
 ModuleSnapshot::ModuleSnapshot(const ModuleBase& model, std::span<const Parameter> parameters) {
@@ -57,7 +61,9 @@ bool ModuleSnapshot::hooks_hold() const {
 }
 
 bool ModuleSnapshot::variables_hold() const {
-  const auto has_same_members = [](const Part& part) { return members_of(*part.node) == part.members; };
+  const auto has_same_members = [](const Part& part) {
+    return members_of(*part.node) == part.members && layout_of(*part.node) == part.layout;
+  };
   return tensors_hold() && std::ranges::all_of(own_, has_same_members) &&
          std::ranges::all_of(called_, has_same_members) &&
          std::ranges::all_of(entries_, [](const Entry& entry) {

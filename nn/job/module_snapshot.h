@@ -19,7 +19,7 @@ class ModuleSnapshot {
   std::vector<Variable> add_called(const void* id);
 
   /// Whether all of it is still so: no mode was switched, no forward hook added or taken away, no member
-  /// added, nothing frozen or thawed, moved or converted. Values may have changed.
+  /// added, nothing frozen or thawed, moved, converted or brought to another layout. Values may have changed.
   bool holds() const { return modes_hold() && hooks_hold() && variables_hold(); }
   bool modes_hold() const { return modes_hold(own_) && called_modes_hold(); }
   /// Of the modules outside of the model only.
@@ -35,6 +35,7 @@ class ModuleSnapshot {
     std::shared_ptr<ModuleBase::Node> node;
     bool training;
     size_t members;
+    Layout layout;
     std::vector<std::weak_ptr<void>> hooks;
   };
   struct Entry {

@@ -108,9 +108,15 @@ TrainJob::Part TrainJob::next_part() const {
   return part;
 }
 
-const Tensor& TrainJob::sum_of(size_t parameter, const TensorSpec& spec) {
-  sums_.resize(std::max(sums_.size(), parameter + 1));
-  Tensor& sum = sums_[parameter];
+const Tensor& TrainJob::sum_of(size_t place, const Parameter& parameter) {
+  sums_.resize(std::max(sums_.size(), place + 1));
+  auto& [sum, layout] = sums_[place];
+  const TensorSpec& spec = parameter.tensor().spec();
+  if (layout != parameter.layout()) {
+    const Untraced untraced;
+    sum = parameter.follow(sum, layout);
+    layout = parameter.layout();
+  }
   SINTER_CHECK(calls_of_series_ == 0 || !sum.defined() || sum.spec() == spec,
                "[train_job] a parameter that was {} is {} now, in the middle of the {} calls that make one "
                "update; convert or move the model between updates, or call reset_accumulation()",
@@ -165,7 +171,7 @@ void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learni
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (!has_sum(i)) continue;
     const Tensor& tensor = parameters[i].tensor();
-    const Tensor& sum = sum_of(i, tensor.spec());
+    const Tensor& sum = sum_of(i, parameters[i]);
     graph.memory(sum, GraphValue::Kind::kLeaf, "sum." + parameters[i].name());
     sums[&graph.memory(tensor, GraphValue::Kind::kLeaf, parameters[i].name())] = sum;
   }
@@ -195,10 +201,10 @@ void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learni
     if (!arrived && !has_sum(i)) continue;
     compiled.sums[i] = !part.last;
     if (part.last) {
-      const Tensor gradient = arrived ? found->gradient : sum_of(i, tensor.spec());
+      const Tensor gradient = arrived ? found->gradient : sum_of(i, parameters[i]);
       tensor.set_grad(is_apart(parameters[i]) ? gradient : over_ranks(gradient));
     } else if (arrived) {
-      const Tensor& sum = sum_of(i, tensor.spec());
+      const Tensor& sum = sum_of(i, parameters[i]);
       graph.memory(sum, GraphValue::Kind::kLeaf, "sum." + parameters[i].name());
       ops::copy_(sum, found->gradient);
     }

@@ -194,7 +194,7 @@ class TrainJob {
   };
   Part next_part() const;
   Device device_of_model() const;
-  const Tensor& sum_of(size_t parameter, const TensorSpec& spec);
+  const Tensor& sum_of(size_t place, const Parameter& parameter);
   /// Whether the optimiser, the scaler and the average still have the tensors that a graph was made for.
   bool owners_hold(const Compiled& compiled) const;
   void keep(std::unique_ptr<Compiled> made);
@@ -224,8 +224,12 @@ class TrainJob {
   std::unique_ptr<GradScaler> own_scaler_;
   std::vector<std::unique_ptr<Compiled>> compiled_;  // the one used last comes last
   std::vector<Tensor> outputs_;
-  std::vector<Tensor> sums_;  // of gradients, by parameter of the optimiser; undefined where never needed
-  std::vector<bool> summed_;  // which of them the present series has
+  struct GradientSum {
+    Tensor value = {};  // undefined where never needed
+    Layout layout = Layout::kNCHW;
+  };
+  std::vector<GradientSum> sums_;  // by parameter of the optimiser
+  std::vector<bool> summed_;       // which of them the present series has
   int calls_of_series_ = 0;
   int64_t compilations_ = 0;
   int thrown_out_ = 0;            // graphs, for want of room

@@ -113,7 +113,7 @@ StepForecast TrainJob::forecast(std::span<const TensorSpec> inputs, const Foreca
       plan_series(inputs, options, measures || !gpu ? Program::Kernels::kChosen : Program::Kernels::kLeft);
 
   Storages gradients, state, others;
-  for (const Tensor& sum : sums_) add(gradients, sum);
+  for (const GradientSum& sum : sums_) add(gradients, sum.value);
   for (const Parameter& parameter : optimizer_.parameters()) add(gradients, parameter.grad());
   for (const auto& [name, tensor] : optimizer_.tensors()) add(state, tensor);
   if (options_.scaler != nullptr) {

@@ -59,17 +59,17 @@ Tensor Softmax::forward(const Tensor& x) const {
   return ops::softmax(x, axis_);
 }
 
-PReLU::PReLU(int64_t channels, const PReLUOptions& options) : layout_(options.layout) {
+PReLU::PReLU(int64_t channels, const PReLUOptions& options) {
   SINTER_CHECK(channels > 0, "[prelu] expected a positive number of channels but got {}", channels);
   weight = parameter("weight", Tensor::full({channels}, options.initial_slope), {.keep_float32 = true});
   describe(fmt::format("{}", channels));
-  if (channels > 1) works_in(layout_);
+  channels > 1 ? works_in(options.layout) : starts_in(options.layout);
 }
 
 Tensor PReLU::forward(const Tensor& x) const {
   const int64_t channels = weight.shape()[0];
-  if (channels > 1) check_channels("prelu", x, channels, layout_);
-  return ops::prelu(x, weight, {.layout = layout_});
+  if (channels > 1) check_channels("prelu", x, channels, layout());
+  return ops::prelu(x, weight, {.layout = layout()});
 }
 
 }  // namespace sinter::nn

@@ -1,7 +1,6 @@
 // Activations, element by element unless they say otherwise.
 #pragma once
 
-#include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
 
 namespace sinter::nn {
@@ -98,7 +97,7 @@ class Softmax : public Module {
 
 struct PReLUOptions {
   double initial_slope = 0.25;
-  Layout layout = default_layout();  ///< where the channels of the input are
+  Layout layout = Layout::kNCHW;  ///< where the channels of the input are
 };
 
 /// x where x > 0, else weight * x. Member: `weight` (channels), or (1) for one slope in common; it stays
@@ -111,9 +110,6 @@ class PReLU : public Module {
   Tensor forward(const Tensor& x) const override;
 
   Parameter weight;
-
- private:
-  Layout layout_;
 };
 
 }  // namespace sinter::nn

@@ -4,10 +4,7 @@
 #include <sinter/nn/init/init.h>
 #include <sinter/nn/layers/conv2d.h>
 #include <sinter/nn/module/layer_support_internal.h>
-#include <sinter/ops/cast/cast.h>
 #include <sinter/ops/conv2d/conv1d.h>
-#include <sinter/ops/conv2d/conv2d.h>
-#include <sinter/ops/pad/pad.h>
 
 namespace sinter::nn {
 
@@ -42,30 +39,13 @@ Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, Size2d kernel, const C
   describe(std::move(text));
 }
 
-Tensor Conv2d::pad_further(const Tensor& x) const {
-  const auto [top, bottom, left, right] = options_.padding;
-  if (options_.padding.is_even() || x.rank() != 4) return x;
-  std::vector<std::array<int64_t, 2>> around(4);
-  const size_t height = options_.layout == Layout::kNCHW ? 2 : 1;
-  around[height] = {std::max<int64_t>(top - bottom, 0), std::max<int64_t>(bottom - top, 0)};
-  around[height + 1] = {std::max<int64_t>(left - right, 0), std::max<int64_t>(right - left, 0)};
-  return ops::pad(x, std::move(around));
-}
-
 Tensor Conv2d::forward(const Tensor& x) const {
-  const int channel = options_.layout == Layout::kNCHW ? 1 : 3;
+  Conv2dOptions options = options_;
+  options.layout = layout();
   check_batch("conv2d", x);
-  check_channels("conv2d", x, weight.shape()[channel] * options_.groups, options_.layout);
-  // The op pads both sides alike; what one side has more than the other is put around the image before.
-  const auto [top, bottom, left, right] = options_.padding;
-  const Size2d common(std::min(top, bottom), std::min(left, right));
-  const Tensor images = options_.keep_float32 ? ops::cast(x, weight.tensor().dtype()) : x;
-  return ops::conv2d(pad_further(images), weight, bias,
-                     {.stride = options_.stride,
-                      .padding = common,
-                      .dilation = options_.dilation,
-                      .groups = options_.groups,
-                      .layout = options_.layout});
+  check_channels("conv2d", x, weight.shape()[options.layout == Layout::kNCHW ? 1 : 3] * options.groups,
+                 options.layout);
+  return ops::conv2d(x, weight, bias, options);
 }
 
 Conv1d::Conv1d(int64_t in_channels, int64_t out_channels, const Conv1dOptions& options) : options_(options) {

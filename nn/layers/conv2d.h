@@ -2,21 +2,12 @@
 #pragma once
 
 #include <sinter/core/base/size2d.h>
-#include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
+#include <sinter/ops/conv2d/conv2d.h>
 
 namespace sinter::nn {
 
-struct Conv2dOptions {
-  Size2d stride = 1;
-  Padding2d padding = 0;  ///< zeros on each side; same_padding() keeps height and width
-  Size2d dilation = 1;
-  int64_t groups = 1;
-  bool bias = true;
-  Layout layout = default_layout();  ///< of input and output; under kNHWC the weight is kept as OHWI
-  bool keep_float32 =
-      false;  ///< weight and bias stay float32 in a half-precision model, and so does the result
-};
+using ops::Conv2dOptions;
 
 /// y = weight * x + bias, as ops::conv2d: (N, in, H, W) to (N, out, H', W'), or (N, H, W, in) to (N, H', W',
 /// out), with H' = (H + top + bottom - dilation (kernel - 1) - 1) / stride + 1, rounded down. Members:
@@ -34,8 +25,6 @@ class Conv2d : public Module {
   Parameter bias;  ///< undefined without one
 
  private:
-  Tensor pad_further(const Tensor& x) const;
-
   Conv2dOptions options_;
 };
 

@@ -61,13 +61,13 @@ ConvTranspose2d::ConvTranspose2d(int64_t in_channels, int64_t out_channels, Size
 }
 
 Tensor ConvTranspose2d::forward(const Tensor& x) const {
-  const bool is_first = options_.layout == Layout::kNCHW;
+  const bool is_first = layout() == Layout::kNCHW;
   const int64_t in_channels = weight.shape()[0];
   check_batch("conv_transpose2d", x);
-  check_channels("conv_transpose2d", x, in_channels, options_.layout);
+  check_channels("conv_transpose2d", x, in_channels, layout());
   SINTER_CHECK(x.rank() == 4 && x.shape()[is_first ? 1 : 3] == in_channels,
                "[conv_transpose2d] expected images of {} channels in {} but got shape {}", in_channels,
-               to_string(options_.layout), x.shape());
+               to_string(layout()), x.shape());
   const int height_axis = is_first ? 2 : 1;
   const Size2d &kernel = kernel_, &stride = options_.stride, &padding = options_.padding;
   const int64_t height = output_extent(x.shape()[height_axis], kernel.height, stride.height, padding.height,
@@ -83,7 +83,7 @@ Tensor ConvTranspose2d::forward(const Tensor& x) const {
                                            .padding = padding,
                                            .dilation = options_.dilation,
                                            .groups = options_.groups,
-                                           .layout = options_.layout});
+                                           .layout = layout()});
   if (!bias.defined()) return y;
   const int64_t channels = bias.shape()[0];
   return y + reshaped(bias, is_first ? Shape{channels, 1, 1} : Shape{channels});

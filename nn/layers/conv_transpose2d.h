@@ -2,7 +2,6 @@
 #pragma once
 
 #include <sinter/core/base/size2d.h>
-#include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
 
 namespace sinter::nn {
@@ -14,7 +13,7 @@ struct ConvTranspose2dOptions {
   Size2d dilation = 1;
   int64_t groups = 1;
   bool bias = true;
-  Layout layout = default_layout();  ///< of input and output; under kNHWC the weight is kept as OHWI
+  Layout layout = Layout::kNCHW;  ///< of input and output; under kNHWC the weight is kept as OHWI
 };
 
 /// The convolution that maps sizes the other way round, each input pixel spread by the filter over the

@@ -1,19 +1,15 @@
 #include <sinter/nn/layers/pool.h>
 #include <sinter/nn/module/layer_support_internal.h>
 #include <sinter/ops/adaptive_pool/adaptive_pool.h>
-#include <sinter/ops/pool/pool.h>
 
 namespace sinter::nn {
 namespace {
 
-ops::Pool2dOptions op_options(const Pool2dOptions& options) {
-  return {.stride = options.stride,
-          .padding = options.padding,
-          .dilation = options.dilation,
-          .layout = options.layout,
-          .ceil_mode = options.ceil_mode,
-          .count_include_pad = options.count_include_pad,
-          .divisor = options.divisor};
+/// `options` with the layout that the module works in now.
+Pool2dOptions in_layout(const Pool2dOptions& options, Layout layout) {
+  Pool2dOptions present = options;
+  present.layout = layout;
+  return present;
 }
 
 std::string description(Size2d kernel, const Pool2dOptions& options) {
@@ -37,41 +33,41 @@ AvgPool2d::AvgPool2d(Size2d kernel, const Pool2dOptions& options) : kernel_(kern
                to_string(options.dilation));
   describe(description(kernel, options));
 }
-AdaptiveAvgPool2d::AdaptiveAvgPool2d(Size2d output, Layout layout) : output_(output), layout_(layout) {
+AdaptiveAvgPool2d::AdaptiveAvgPool2d(Size2d output, Layout layout) : output_(output) {
   SINTER_CHECK(output.height > 0 && output.width > 0,
                "[adaptive_avg_pool2d] expected an output of positive size but got {}", to_string(output));
   works_in(layout);
   describe("output " + to_string(output));
 }
-AdaptiveMaxPool2d::AdaptiveMaxPool2d(Size2d output, Layout layout) : output_(output), layout_(layout) {
+AdaptiveMaxPool2d::AdaptiveMaxPool2d(Size2d output, Layout layout) : output_(output) {
   SINTER_CHECK(output.height > 0 && output.width > 0,
                "[adaptive_max_pool2d] expected an output of positive size but got {}", to_string(output));
   works_in(layout);
   describe("output " + to_string(output));
 }
-GlobalAvgPool2d::GlobalAvgPool2d(Layout layout) : layout_(layout) {
+GlobalAvgPool2d::GlobalAvgPool2d(Layout layout) {
   works_in(layout);
 }
 
 Tensor MaxPool2d::forward(const Tensor& x) const {
   check_batch("max_pool2d", x);
-  return ops::max_pool2d(x, kernel_, op_options(options_));
+  return ops::max_pool2d(x, kernel_, in_layout(options_, layout()));
 }
 Tensor AvgPool2d::forward(const Tensor& x) const {
   check_batch("avg_pool2d", x);
-  return ops::avg_pool2d(x, kernel_, op_options(options_));
+  return ops::avg_pool2d(x, kernel_, in_layout(options_, layout()));
 }
 Tensor AdaptiveAvgPool2d::forward(const Tensor& x) const {
   check_batch("adaptive_avg_pool2d", x);
-  return ops::adaptive_avg_pool2d(x, output_, {.layout = layout_});
+  return ops::adaptive_avg_pool2d(x, output_, {.layout = layout()});
 }
 Tensor AdaptiveMaxPool2d::forward(const Tensor& x) const {
   check_batch("adaptive_max_pool2d", x);
-  return ops::adaptive_max_pool2d(x, output_, {.layout = layout_});
+  return ops::adaptive_max_pool2d(x, output_, {.layout = layout()});
 }
 Tensor GlobalAvgPool2d::forward(const Tensor& x) const {
   check_batch("global_avg_pool2d", x);
-  return ops::global_avg_pool2d(x, {.layout = layout_});
+  return ops::global_avg_pool2d(x, {.layout = layout()});
 }
 
 }  // namespace sinter::nn

@@ -19,7 +19,7 @@ Tensor Dropout::forward(const Tensor& x) const {
   return training() && p_ > 0.0 ? ops::dropout(x, p_) : x;
 }
 
-Dropout2d::Dropout2d(double p, Layout layout) : p_(p), layout_(layout) {
+Dropout2d::Dropout2d(double p, Layout layout) : p_(p) {
   SINTER_CHECK(p >= 0.0 && p < 1.0, "[dropout2d] expected a probability in [0, 1) but got {}", p);
   describe(fmt::format("{}", p));
   works_in(layout);
@@ -29,7 +29,7 @@ Tensor Dropout2d::forward(const Tensor& x) const {
   check_batch("dropout2d", x);
   SINTER_CHECK(x.rank() == 4, "[dropout2d] expected images of rank 4 but got shape {}", x.shape());
   if (!training() || p_ == 0.0) return x;
-  const bool is_channels_last = layout_ == Layout::kNHWC;
+  const bool is_channels_last = layout() == Layout::kNHWC;
   const int64_t channels = x.size(is_channels_last ? 3 : 1);
   const Shape shape = is_channels_last ? Shape{x.size(0), 1, 1, channels} : Shape{x.size(0), channels, 1, 1};
   return ops::mul_no_nan(x, ops::dropout(ops::full(shape, 1.0, x.dtype(), x.device()), p_));
@@ -78,23 +78,23 @@ Tensor Pad2d::forward(const Tensor& x) const {
   SINTER_CHECK(x.rank() == 4, "[pad2d] expected images of rank 4 but got shape {}", x.shape());
   const std::array<int64_t, 2> none{0, 0}, rows{padding_.top, padding_.bottom},
       columns{padding_.left, padding_.right};
-  return options_.layout == Layout::kNHWC
+  return layout() == Layout::kNHWC
              ? ops::pad(x, {none, rows, columns, none}, {.mode = options_.mode, .value = options_.value})
              : ops::pad(x, {none, none, rows, columns}, {.mode = options_.mode, .value = options_.value});
 }
 
-ChangeLayout::ChangeLayout(Layout from, Layout to) : changes_(from != to), to_(to) {
+ChangeLayout::ChangeLayout(Layout from, Layout to) {
   works_in(from, to);
   describe(fmt::format("{} to {}", to_string(from), to_string(to)));
 }
 
 Tensor ChangeLayout::forward(const Tensor& x) const {
-  if (!changes_) return x;
-  return to_ == Layout::kNHWC ? ops::permute(x, {0, 2, 3, 1}) : ops::permute(x, {0, 3, 1, 2});
+  if (layout() == output_layout()) return x;
+  return output_layout() == Layout::kNHWC ? ops::permute(x, {0, 2, 3, 1}) : ops::permute(x, {0, 3, 1, 2});
 }
 
 Tensor Flatten::forward(const Tensor& x) const {
-  const bool is_channels_last = layout_ == Layout::kNHWC && x.rank() == 4;
+  const bool is_channels_last = layout() == Layout::kNHWC && x.rank() == 4;
   return ops::flatten(is_channels_last ? ops::permute(x, {0, 3, 1, 2}) : x, first_, last_);
 }
 

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include <sinter/core/base/size2d.h>
-#include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
 #include <sinter/ops/pad/pad.h>
 
@@ -29,12 +28,11 @@ class Dropout : public Module {
 class Dropout2d : public Module {
  public:
   /// Throws InvalidArgument unless 0 <= p < 1.
-  explicit Dropout2d(double p = 0.5, Layout layout = default_layout());
+  explicit Dropout2d(double p = 0.5, Layout layout = Layout::kNCHW);
   Tensor forward(const Tensor& x) const override;
 
  private:
   double p_;
-  Layout layout_;
 };
 
 enum class StochasticDepthMode {
@@ -61,14 +59,13 @@ class StochasticDepth : public Module {
 /// behind it has the same weight in both.
 class Flatten : public Module {
  public:
-  explicit Flatten(Layout layout = default_layout()) : layout_(layout) {}
-  /// The axes from `first` to `last` as one, in the order in which they lie.
+  explicit Flatten(Layout layout = Layout::kNCHW) { starts_in(layout); }
+  /// The axes from `first` to `last` as one, those of images as (N, C, H, W).
   explicit Flatten(int64_t first, int64_t last = -1) : first_(first), last_(last) {}
   Tensor forward(const Tensor& x) const override;
 
  private:
   int64_t first_ = 1, last_ = -1;
-  Layout layout_ = Layout::kNCHW;
 };
 
 /// Gives the axis at index `axis` (from the back when negative) several extents, of which one may be -1:
@@ -86,7 +83,7 @@ class Unflatten : public Module {
 struct Pad2dOptions {
   ops::PadMode mode = ops::PadMode::kConstant;
   double value = 0.0;  ///< of the new pixels under kConstant
-  Layout layout = default_layout();
+  Layout layout = Layout::kNCHW;
 };
 
 /// Pads images, (N, C, H, W), or (N, H, W, C) under kNHWC; as ops::pad.
@@ -100,15 +97,12 @@ class Pad2d : public Module {
   Pad2dOptions options_;
 };
 
-/// Permutes images between NCHW and NHWC: for a model whose parts work in different layouts.
+/// Permutes images between NCHW and NHWC: for a model whose parts work in different layouts. When to(Layout)
+/// has brought it to one layout with its neighbours, it gives images as they are.
 class ChangeLayout : public Module {
  public:
   ChangeLayout(Layout from, Layout to);
   Tensor forward(const Tensor& x) const override;
-
- private:
-  bool changes_;
-  Layout to_;
 };
 
 /// x itself.

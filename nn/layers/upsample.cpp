@@ -18,14 +18,12 @@ Upsample::Upsample(const UpsampleOptions& options) : options_(options) {
 
 Tensor Upsample::forward(const Tensor& x) const {
   check_batch("upsample", x);
-  return ops::upsample(x, {.size = options_.size,
-                           .scale = options_.scale,
-                           .mode = options_.mode,
-                           .align_corners = options_.align_corners,
-                           .layout = options_.layout});
+  UpsampleOptions options = options_;
+  options.layout = layout();
+  return ops::upsample(x, options);
 }
 
-PixelShuffle::PixelShuffle(int64_t factor, Layout layout) : factor_(factor), layout_(layout) {
+PixelShuffle::PixelShuffle(int64_t factor, Layout layout) : factor_(factor) {
   SINTER_CHECK(factor > 0, "[pixel_shuffle] expected a factor > 0 but got {}", factor);
   works_in(layout);
   describe(fmt::format("{}", factor));
@@ -33,7 +31,7 @@ PixelShuffle::PixelShuffle(int64_t factor, Layout layout) : factor_(factor), lay
 
 Tensor PixelShuffle::forward(const Tensor& x) const {
   check_batch("pixel_shuffle", x);
-  return ops::pixel_shuffle(x, factor_, {.layout = layout_});
+  return ops::pixel_shuffle(x, factor_, {.layout = layout()});
 }
 
 }  // namespace sinter::nn

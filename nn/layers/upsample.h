@@ -1,24 +1,14 @@
 // Images made larger.
 #pragma once
 
-#include <optional>
-
 #include <sinter/core/base/size2d.h>
-#include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
 #include <sinter/ops/upsample/upsample.h>
 
 namespace sinter::nn {
 
 using ops::UpsampleMode;
-
-struct UpsampleOptions {
-  double scale = 2.0;               ///< of height and width, > 0; the result is rounded down
-  std::optional<Size2d> size = {};  ///< the output's size, in place of the scale
-  UpsampleMode mode = UpsampleMode::kNearest;
-  bool align_corners = false;  ///< for kBilinear
-  Layout layout = default_layout();
-};
+using ops::UpsampleOptions;
 
 /// (N, C, H, W) to (N, C, H', W'), or channels last; as ops::upsample. The positions follow from the sizes,
 /// as with torch's recompute_scale_factor: that differs from a scale only where the scaled size is rounded.
@@ -37,12 +27,11 @@ class Upsample : public Module {
 class PixelShuffle : public Module {
  public:
   /// Throws InvalidArgument unless factor > 0.
-  explicit PixelShuffle(int64_t factor, Layout layout = default_layout());
+  explicit PixelShuffle(int64_t factor, Layout layout = Layout::kNCHW);
   Tensor forward(const Tensor& x) const override;
 
  private:
   int64_t factor_;
-  Layout layout_;
 };
 
 }  // namespace sinter::nn

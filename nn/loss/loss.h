@@ -4,7 +4,6 @@
 
 #include <sinter/core/op/attributes.h>
 #include <sinter/core/tensor/tensor.h>
-#include <sinter/nn/module/default_layout.h>
 #include <sinter/ops/cross_entropy/cross_entropy.h>
 
 namespace sinter::nn {
@@ -28,8 +27,8 @@ struct CrossEntropyLoss {
   double label_smoothing = 0.0;
   int64_t ignore_index = -100;
   Reduction reduction = Reduction::kMean;
-  Tensor weight = {};                ///< of the dtype of the result, without a gradient
-  Layout layout = default_layout();  ///< of logits of rank 4
+  Tensor weight = {};             ///< of the dtype of the result, without a gradient
+  Layout layout = Layout::kNCHW;  ///< of logits of rank 4
 
   Tensor operator()(const Tensor& logits, const Tensor& target) const;
 };
@@ -40,8 +39,8 @@ struct CrossEntropyLoss {
 struct NLLLoss {
   int64_t ignore_index = -100;
   Reduction reduction = Reduction::kMean;
-  Tensor weight = {};                ///< of the dtype of the result, without a gradient
-  Layout layout = default_layout();  ///< of log-probabilities of rank 4
+  Tensor weight = {};             ///< of the dtype of the result, without a gradient
+  Layout layout = Layout::kNCHW;  ///< of log-probabilities of rank 4
 
   Tensor operator()(const Tensor& log_probabilities, const Tensor& target) const;
 };

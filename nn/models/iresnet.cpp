@@ -115,12 +115,12 @@ IResNet::IResNet(const std::vector<int64_t>& blocks, const IResNetOptions& optio
 
 Tensor IResNet::forward(const Tensor& x) const {
   const auto [height, width] = options_.image_size;
-  const bool is_channels_last = options_.layout == Layout::kNHWC;
+  const bool is_channels_last = layout() == Layout::kNHWC;
   const Shape image = is_channels_last ? Shape{height, width, options_.in_channels}
                                        : Shape{options_.in_channels, height, width};
   SINTER_CHECK(x.rank() == 4 && x.shape().without(0) == image,
                "[iresnet] expected images of {} channels and size {}x{} in layout {} but got shape {}",
-               options_.in_channels, height, width, to_string(options_.layout), x.shape());
+               options_.in_channels, height, width, to_string(layout()), x.shape());
   SINTER_CHECK(is_float(x.dtype()), "[iresnet] expected images of a floating-point dtype but got {}",
                x.dtype());
   // Images of any floating-point dtype: those of a loader need not know what the model computes in.

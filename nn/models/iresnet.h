@@ -14,7 +14,6 @@
 #include <sinter/nn/layers/norm/batch_norm.h>
 #include <sinter/nn/layers/sequential.h>
 #include <sinter/nn/layers/simple.h>
-#include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
 
 namespace sinter::nn {
@@ -28,7 +27,7 @@ struct IResNetOptions {
   /// Of the normal distribution around 0 from which convolutions start; 0: from that of Conv2d, as in
   /// PyTorch.
   double init_std = 0.1;
-  Layout layout = default_layout();  ///< of the input: (N, C, H, W) or (N, H, W, C)
+  Layout layout = Layout::kNCHW;  ///< of the input: (N, C, H, W) or (N, H, W, C)
 };
 
 /// Images (N, in_channels, height, width), or (N, height, width, in_channels) under kNHWC, of any

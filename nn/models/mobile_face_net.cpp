@@ -141,13 +141,13 @@ MobileFaceNet::MobileFaceNet(const std::vector<int64_t>& blocks, const MobileFac
 
 Tensor MobileFaceNet::forward(const Tensor& x) const {
   const auto [height, width] = options_.image_size;
-  const bool is_channels_last = options_.layout == Layout::kNHWC;
+  const bool is_channels_last = layout() == Layout::kNHWC;
   const Shape image = is_channels_last ? Shape{height, width, options_.in_channels}
                                        : Shape{options_.in_channels, height, width};
   SINTER_CHECK(
       x.rank() == 4 && x.shape().without(0) == image,
       "[mobile_face_net] expected images of {} channels and size {}x{} in layout {} but got shape {}",
-      options_.in_channels, height, width, to_string(options_.layout), x.shape());
+      options_.in_channels, height, width, to_string(layout()), x.shape());
   SINTER_CHECK(is_float(x.dtype()), "[mobile_face_net] expected images of a floating-point dtype but got {}",
                x.dtype());
   return features(conv_sep(layers(ops::cast(x, first_weight_.tensor().dtype()))));

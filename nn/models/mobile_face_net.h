@@ -11,7 +11,6 @@
 
 #include <sinter/core/base/size2d.h>
 #include <sinter/nn/layers/sequential.h>
-#include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
 
 namespace sinter::nn {
@@ -21,8 +20,8 @@ struct MobileFaceNetOptions {
   /// The last filter is as large as the map that 112x112 leave, 7x7: each side is from 97 to 112.
   Size2d image_size = 112;
   int64_t in_channels = 3;
-  int64_t scale = 2;                 ///< on the widths 64, 64, 128 and 128 of the parts
-  Layout layout = default_layout();  ///< of the input: (N, C, H, W) or (N, H, W, C)
+  int64_t scale = 2;              ///< on the widths 64, 64, 128 and 128 of the parts
+  Layout layout = Layout::kNCHW;  ///< of the input: (N, C, H, W) or (N, H, W, C)
 };
 
 /// Images (N, in_channels, height, width), or (N, height, width, in_channels) under kNHWC, of any

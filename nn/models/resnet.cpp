@@ -33,18 +33,19 @@ Conv2d conv(int64_t in, int64_t out, int64_t kernel, int64_t stride, Layout layo
 class PaddingShortcut : public Module {
  public:
   PaddingShortcut(int64_t in, int64_t out, int64_t stride, Layout layout)
-      : before_((out - in) / 2), after_(out - in - before_), stride_(stride), layout_(layout) {}
+      : before_((out - in) / 2), after_(out - in - before_), stride_(stride) {
+    works_in(layout);
+  }
 
   Tensor forward(const Tensor& x) const override {
-    const Tensor subsampled = ops::avg_pool2d(x, {1, 1}, {.stride = {stride_, stride_}, .layout = layout_});
+    const Tensor subsampled = ops::avg_pool2d(x, 1, {.stride = stride_, .layout = layout()});
     std::vector<std::array<int64_t, 2>> padding(4, {0, 0});
-    padding[layout_ == Layout::kNCHW ? 1 : 3] = {before_, after_};
+    padding[layout() == Layout::kNCHW ? 1 : 3] = {before_, after_};
     return ops::pad(subsampled, padding);
   }
 
  private:
   int64_t before_, after_, stride_;
-  Layout layout_;
 };
 
 AnyModule shortcut(int64_t in, int64_t out, int64_t stride, const ResNetOptions& options) {
@@ -229,17 +230,17 @@ ResNet::ResNet(const ResNetArchitecture& architecture, const ResNetOptions& opti
 }
 
 Tensor ResNet::before_stages(const Tensor& x) const {
-  const bool is_channels_last = options_.layout == Layout::kNHWC;
+  const bool is_channels_last = layout() == Layout::kNHWC;
   check_batch("resnet", x);
   SINTER_CHECK(x.rank() == 4 && x.size(is_channels_last ? 3 : 1) == options_.in_channels,
                "[resnet] expected images of {} channels in layout {} but got shape {}", options_.in_channels,
-               to_string(options_.layout), x.shape());
+               to_string(layout()), x.shape());
   SINTER_CHECK(is_float(x.dtype()), "[resnet] expected images of a floating-point dtype but got {}",
                x.dtype());
   // Images of any floating-point dtype: those of a loader need not know what the model computes in.
   Tensor y = ops::relu(bn1(conv1(ops::cast(x, fc.weight.tensor().dtype()))));
   if (!options_.small_stem) {
-    y = ops::max_pool2d(y, {3, 3}, {.stride = {2, 2}, .padding = {1, 1}, .layout = options_.layout});
+    y = ops::max_pool2d(y, 3, {.stride = 2, .padding = 1, .layout = layout()});
   }
   return y;
 }
@@ -247,7 +248,7 @@ Tensor ResNet::before_stages(const Tensor& x) const {
 Tensor ResNet::features(const Tensor& x) const {
   Tensor y = before_stages(x);
   for (const Sequential& stage : stages) y = stage(y);
-  return ops::global_avg_pool2d(y, {.layout = options_.layout});
+  return ops::global_avg_pool2d(y, {.layout = layout()});
 }
 
 std::vector<Tensor> ResNet::feature_maps(const Tensor& x) const {

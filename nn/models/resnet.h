@@ -16,7 +16,6 @@
 #include <sinter/nn/layers/norm/batch_norm.h>
 #include <sinter/nn/layers/sequential.h>
 #include <sinter/nn/layers/simple.h>
-#include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
 
 namespace sinter::nn {
@@ -34,8 +33,8 @@ enum class Shortcut {
 struct ResNetOptions {
   int64_t classes = 1000;
   int64_t in_channels = 3;
-  int64_t width = 64;                ///< channels of the stem and the first stage
-  Layout layout = default_layout();  ///< of the input: (N, C, H, W) or (N, H, W, C)
+  int64_t width = 64;             ///< channels of the stem and the first stage
+  Layout layout = Layout::kNCHW;  ///< of the input: (N, C, H, W) or (N, H, W, C)
   bool small_stem = false;  ///< 3x3 convolution of stride 1 and no max pooling, for images of 32x32 or so
   bool zero_init_residual = false;  ///< the last norm of each block starts at 0: blocks start as the identity
   Shortcut shortcut = Shortcut::kProjection;
@@ -58,7 +57,7 @@ struct CifarResNetOptions {
   int64_t classes = 10;
   int64_t in_channels = 3;
   int64_t width = 16;
-  Layout layout = default_layout();
+  Layout layout = Layout::kNCHW;
   bool zero_init_residual = false;
   Shortcut shortcut = Shortcut::kProjection;
 };

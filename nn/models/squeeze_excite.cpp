@@ -26,16 +26,15 @@ SqueezeExcite::SqueezeExcite(int64_t channels, const SqueezeExciteOptions& optio
     : fc1(child("fc1",
                 Conv2d(channels, squeezed_channels(channels, options), 1, {.layout = options.layout}))),
       fc2(child("fc2",
-                Conv2d(squeezed_channels(channels, options), channels, 1, {.layout = options.layout}))),
-      layout_(options.layout) {}
+                Conv2d(squeezed_channels(channels, options), channels, 1, {.layout = options.layout}))) {}
 
 Tensor SqueezeExcite::forward(const Tensor& x) const {
   check_batch("squeeze_excite", x);
   SINTER_CHECK(x.rank() == 4, "[squeeze_excite] expected images of rank 4 but got shape {}", x.shape());
-  const Tensor mean = ops::global_avg_pool2d(x, {.layout = layout_});
+  const Tensor mean = ops::global_avg_pool2d(x, {.layout = layout()});
   const int64_t images = mean.size(0), channels = mean.size(1);
   std::vector<int64_t> pixel{images, 1, 1, 1};
-  pixel[layout_ == Layout::kNHWC ? 3 : 1] = channels;
+  pixel[layout() == Layout::kNHWC ? 3 : 1] = channels;
   return x * ops::sigmoid(fc2(ops::relu(fc1(ops::reshape(mean, pixel)))));
 }
 

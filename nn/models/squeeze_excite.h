@@ -2,7 +2,6 @@
 #pragma once
 
 #include <sinter/nn/layers/conv2d.h>
-#include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
 
 namespace sinter::nn {
@@ -11,7 +10,7 @@ struct SqueezeExciteOptions {
   /// Channels between the two convolutions; 0: a sixteenth of the channels, rounded to a multiple of 8 and at
   /// least 8, as in timm.
   int64_t squeezed = 0;
-  Layout layout = default_layout();
+  Layout layout = Layout::kNCHW;
 };
 
 /// x * sigmoid(fc2(relu(fc1(mean of each channel's image)))): (N, C, H, W), or (N, H, W, C) under kNHWC, to
@@ -26,9 +25,6 @@ class SqueezeExcite : public Module {
 
   Conv2d fc1;
   Conv2d fc2;
-
- private:
-  Layout layout_;
 };
 
 }  // namespace sinter::nn

@@ -8,7 +8,7 @@ namespace sinter::nn::detail {
 
 /// While one lives, copies of modules and variables made on this thread are independent of their originals.
 /// Two copies of one original are handles on one copy, and copies of that are handles on it too.
-class CloneScope {
+class [[nodiscard]] CloneScope {
  public:
   CloneScope();
   ~CloneScope();

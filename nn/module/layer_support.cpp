@@ -21,9 +21,9 @@ void check_channels(const char* tag, const Tensor& x, int64_t channels, Layout l
   SINTER_CHECK(
       x.shape()[axis] == channels || x.shape()[other_axis] != channels,
       "[{}] expected {} channels in axis {}, as the layer works in {}, but got shape {}, which looks "
-      "like {}; give the layer's options that layout or, for a whole model, construct it under one "
-      "nn::DefaultLayout",
-      tag, channels, axis, to_string(layout), x.shape(), to_string(is_first ? Layout::kNHWC : Layout::kNCHW));
+      "like {}; model.to(Layout::{}) makes the model work in it",
+      tag, channels, axis, to_string(layout), x.shape(), to_string(is_first ? Layout::kNHWC : Layout::kNCHW),
+      is_first ? "kNHWC" : "kNCHW");
 }
 
 Tensor reshaped(const Tensor& x, const Shape& shape) {

@@ -164,6 +164,10 @@ void ModuleBase::to(DType dtype) const {
   node_->visit("", [dtype](const Variable& variable, bool) { variable.to(dtype); });
 }
 
+void ModuleBase::to(Layout layout) const {
+  Node::walk(node_, [layout](const std::shared_ptr<Node>& node) { node->to(layout); });
+}
+
 void ModuleBase::to_mixed(DType dtype) const {
   SINTER_CHECK(is_half(dtype), "[module] expected float16 or bfloat16 for mixed precision but got {}", dtype);
   node_->visit("", [dtype](const Variable& variable, bool is_parameter) {
@@ -261,9 +265,16 @@ void ModuleBase::stand_for(const ModuleBase& module) {
   if (node_->type.empty()) node_->type = type_name(typeid(module));
 }
 
-std::optional<Layout> ModuleBase::layout() const {
-  const Node::LayoutSet found = node_->layout_set();
-  return found.count() == 1 ? std::optional(found.nchw ? Layout::kNCHW : Layout::kNHWC) : std::nullopt;
+void ModuleBase::starts_in(Layout layout) {
+  node_->chosen = layout;
+}
+
+Layout ModuleBase::layout() const {
+  return node_->input_layout().value_or(node_->chosen);
+}
+
+Layout ModuleBase::output_layout() const {
+  return node_->layouts ? node_->layouts->second : layout();
 }
 
 void ModuleBase::check_next(const ModuleBase& next) const {

@@ -101,8 +101,9 @@ class ModuleBase {
   int64_t parameter_count() const;
   /// This module and all below it, depth first, in the order of registration.
   std::vector<ModuleInfo> modules() const;
-  /// The layout in which all sub-modules work that have one; none if there is none, or they differ.
-  std::optional<Layout> layout() const;
+  /// The layout of the images that it takes: as to(Layout) said, and before that its own or, in a module made
+  /// of others, that of the first that has one; else kNCHW. What forward() goes by.
+  Layout layout() const;
 
   /// Training or evaluation mode, of sub-modules too: batch norm and dropout behave differently. Starts in
   /// training. Frozen modules stay in evaluation mode.
@@ -116,6 +117,12 @@ class ModuleBase {
   /// parameters and statistics of batch norms stay float32. Throws InvalidArgument for a dtype that is not
   /// floating-point.
   void to(DType dtype) const;
+  /// Makes all of it work in `layout`, on images (N, C, H, W) or (N, H, W, C): filters are permuted, with
+  /// their gradients, and modules go by layout(). kNHWC is the faster one on a GPU. At any time: state()
+  /// stays the same, parameters stay the same handles, optimisers, EMA and Lookahead turn what they keep of
+  /// them, and jobs trace the model again. A ChangeLayout in it then has nothing left to change. Results that
+  /// are images come in that layout too. Not while another thread calls the module.
+  void to(Layout layout) const;
   /// Prepares for training in mixed precision: parameters become float32 and get working copies in float16 or
   /// bfloat16, which modules compute with; those of batch norms, and buffers, are float32 only. state() and
   /// load_state() speak of the float32 values, and optimisers update both. Source: P. Micikevicius et al.,
@@ -163,9 +170,14 @@ class ModuleBase {
     add_borrowed(module);
     return module;
   }
-  /// Says in which layout this module reads and gives images, so that neighbours in another are noticed.
+  /// Says in which layout this module starts to read and give images, so that neighbours in another are
+  /// noticed.
   void works_in(Layout layout) { works_in(layout, layout); }
   void works_in(Layout input, Layout output);
+  /// The same without a look at the neighbours, for a module that takes other things than images too.
+  void starts_in(Layout layout);
+  /// The layout of the images that it gives; another than layout() only if works_in said so.
+  Layout output_layout() const;
   /// What a printed model shows of this module between parentheses: "3, 64, kernel 7x7". Without it, the
   /// shapes of its own parameters.
   void describe(std::string options);
@@ -279,7 +291,7 @@ using Module = ModuleOf<Tensor(const Tensor&)>;
 
 /// As long as it lives, a model and its sub-modules are in evaluation mode for the thread that made it, as if
 /// by eval(). The modes that they have, and what other threads see of them, stay as they are.
-class EvalMode {
+class [[nodiscard]] EvalMode {
  public:
   explicit EvalMode(const ModuleBase& model);
   ~EvalMode();

@@ -48,6 +48,20 @@ bool ModuleBase::Node::owns_variables() const {
          std::ranges::any_of(children, [](const auto& child) { return child.second->owns_variables(); });
 }
 
+std::optional<Layout> ModuleBase::Node::input_layout() const {
+  if (layouts) return layouts->first;
+  for (const auto& [name, child] : children) {
+    if (const std::optional<Layout> found = child->input_layout()) return found;
+  }
+  return std::nullopt;
+}
+
+void ModuleBase::Node::to(Layout layout) {
+  for (const Entry& entry : entries) entry.variable.to(layout);
+  chosen = layout;
+  if (layouts) layouts = {layout, layout};
+}
+
 ModuleBase::Node::LayoutSet ModuleBase::Node::layout_set() const {
   LayoutSet found;
   const auto add = [&found](Layout layout) { (layout == Layout::kNCHW ? found.nchw : found.nhwc) = true; };
@@ -71,12 +85,11 @@ void ModuleBase::Node::check_next(const Node& next) {
     const auto& [name, node] = *before;
     const std::optional<std::pair<Layout, Layout>> given = node->flow();
     if (!given && node->layout_set().count() == 0) continue;  // an activation, say: images pass through
-    SINTER_CHECK(!given || given->second == wanted->first,
-                 "[sequential] module '{}' ({}) works in {} but '{}' ({}) before it gives {}; one "
-                 "nn::DefaultLayout above the construction of a model sets the layout of all of it, and an "
-                 "nn::ChangeLayout may stand between two parts",
-                 children.size(), next.type, to_string(wanted->first), name, node->type,
-                 to_string(given->second));
+    SINTER_CHECK(
+        !given || given->second == wanted->first,
+        "[sequential] module '{}' ({}) works in {} but '{}' ({}) before it gives {}; to(Layout) of the "
+        "whole model sets one for all of it, and an nn::ChangeLayout may stand between two parts",
+        children.size(), next.type, to_string(wanted->first), name, node->type, to_string(given->second));
     return;
   }
 }
@@ -103,7 +116,7 @@ void ModuleBase::Node::warn_of_layouts() {
     } else if (own != *first) {
       log::warning(
           "[module] member '{}' ({}) works in {} but '{}' in {}; unless images are permuted between them, "
-          "set one layout for the whole model with nn::DefaultLayout",
+          "set one layout for the whole model with to(Layout)",
           name, child->type, to_string(own), first_name, to_string(*first));
       warned_of_layouts = true;
       return;

@@ -33,6 +33,7 @@ struct ModuleBase::Node : std::enable_shared_from_this<ModuleBase::Node> {
   std::string type;                                  // empty until a member or an AnyModule tells it
   std::string options;                               // as given to describe()
   std::optional<std::pair<Layout, Layout>> layouts;  // of input and output; none: it has no part in them
+  Layout chosen = Layout::kNCHW;  // of a module in which no layout is declared: as to(Layout) said last
   bool warned_of_layouts = false;
   std::vector<std::weak_ptr<void>> forward_hooks;  // each lives in a Hook
   bool is_chain = false;  // its members follow one another, so their layouts are checked
@@ -87,6 +88,10 @@ struct ModuleBase::Node : std::enable_shared_from_this<ModuleBase::Node> {
   /// Whether there is a parameter or a buffer here or below.
   bool owns_variables() const;
   LayoutSet layout_set() const;
+  /// What goes into this module or the first below it that has a part in layouts.
+  std::optional<Layout> input_layout() const;
+  /// Of this module alone: its filters are permuted, and it works in `layout` from now on.
+  void to(Layout layout);
   /// The layouts that go in and out; none if images have no part in it or layouts are mixed within.
   std::optional<std::pair<Layout, Layout>> flow() const;
   void check_next(const Node& next);

@@ -13,6 +13,14 @@ namespace {
 
 thread_local const VariableStandIns* current_stand_ins = nullptr;
 
+/// A copy of filters in the other layout: `layout`.
+Tensor turned(const Tensor& filters, Layout layout) {
+  const NoGrad no_grad;
+  return ops::copy(ops::permute(filters.detach(), layout == Layout::kNHWC
+                                                      ? std::vector<int64_t>{0, 2, 3, 1}
+                                                      : std::vector<int64_t>{0, 3, 1, 2}));
+}
+
 }  // namespace
 
 const VariableStandIns* Variable::set_stand_ins(const VariableStandIns* stand_ins) {
@@ -90,6 +98,22 @@ Tensor Variable::from_canonical(const Tensor& canonical) const {
   const NoGrad no_grad;
   const Tensor value = canonical.detach();
   return is_permuted(value) ? ops::permute(value, {0, 2, 3, 1}) : ops::copy(value);
+}
+
+Tensor Variable::follow(const Tensor& kept, Layout before) const {
+  if (!kept.defined() || kept.rank() != 4 || layout() == before) return kept;
+  return turned(kept, layout());
+}
+
+void Variable::to(Layout layout) const {
+  if (!slot_->options.layout || *slot_->options.layout == layout) return;
+  if (master().rank() == 4) {
+    const Tensor grad = tensor().grad();
+    const Tensor value = turned(master(), layout),
+                 working = is_mixed() ? turned(slot_->working, layout) : Tensor();
+    replace(value, working, grad.defined() ? turned(grad, layout) : grad);
+  }
+  slot_->options.layout = layout;
 }
 
 void Variable::to(Device device) const {

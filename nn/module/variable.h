@@ -2,10 +2,14 @@
 // PyTorch's.
 #pragma once
 
+#include <concepts>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <sinter/autograd/hook.h>
 #include <sinter/core/op/attributes.h>
 #include <sinter/core/tensor/tensor.h>
 
@@ -15,9 +19,10 @@ class VariableStandIns;
 
 /// How a module keeps a variable.
 struct VariableOptions {
-  /// kNHWC keeps a rank-4 variable as (out, height, width, in); its canonical form is always (out, in,
-  /// height, width).
-  Layout layout = Layout::kNCHW;
+  /// For filters: the layout that a rank-4 variable starts in, and to(Layout) of its module changes. kNHWC
+  /// keeps it as (out, height, width, in); its canonical form is always (out, in, height, width). None: it
+  /// stays as it is whatever the module works in.
+  std::optional<Layout> layout = {};
   /// Stays float32 when the module becomes float16 or bfloat16: parameters and statistics of norms, slopes.
   bool keep_float32 = false;
   /// Stays on the CPU when the module moves: counters.
@@ -70,6 +75,15 @@ class Variable {
   operator const Tensor&() const { return tensor(); }  // NOLINT: a variable is used as the tensor it holds
   const Shape& shape() const { return tensor().shape(); }
   Tensor grad() const { return tensor().grad(); }
+  /// As of tensor(); see Tensor::set_requires_grad and Tensor::register_hook.
+  const Variable& set_requires_grad(bool value) const {
+    tensor().set_requires_grad(value);
+    return *this;
+  }
+  template <std::invocable<const Tensor&> F>
+  Hook register_hook(F hook) const {
+    return tensor().register_hook(std::move(hook));
+  }
 
   Shape canonical_shape() const;
   /// A copy of the value in canonical layout, without autograd history.
@@ -82,11 +96,18 @@ class Variable {
   /// back.
   Tensor to_canonical(const Tensor& kept) const;
   Tensor from_canonical(const Tensor& canonical) const;
+  /// The layout in which the value is kept now; kNCHW for one that none concerns.
+  Layout layout() const { return slot_->options.layout.value_or(Layout::kNCHW); }
+  /// `kept`, which was in this variable's layout when that was `before`, as the value is kept now: itself if
+  /// that is the same.
+  Tensor follow(const Tensor& kept, Layout before) const;
 
   /// Moves or converts value and gradient, as the options allow. Integer variables keep their dtype. A
   /// working copy moves along, but does not outlive a conversion.
   void to(Device device) const;
   void to(DType dtype) const;
+  /// Permutes value, working copy and gradient of a filter; nothing else has a layout.
+  void to(Layout layout) const;
   /// Makes the value float32, if it is a floating-point one, and gives it a working copy in `dtype` unless
   /// the options keep it float32. Throws InvalidArgument unless `dtype` is float16 or bfloat16.
   void to_mixed(DType dtype) const;
@@ -99,9 +120,7 @@ class Variable {
     VariableOptions options;
     Tensor working = {};
   };
-  bool is_permuted(const Tensor& tensor) const {
-    return slot_->options.layout == Layout::kNHWC && tensor.rank() == 4;
-  }
+  bool is_permuted(const Tensor& tensor) const { return layout() == Layout::kNHWC && tensor.rank() == 4; }
   static const VariableStandIns* set_stand_ins(const VariableStandIns* stand_ins);
   static std::shared_ptr<Slot> clone_slot(const Slot& slot);
   void replace(const Tensor& master, const Tensor& working, const Tensor& grad) const;

@@ -1,6 +1,8 @@
 // Adam and AdamW.
 #pragma once
 
+#include <concepts>
+
 #include <sinter/nn/optim/optimizer.h>
 
 namespace sinter::nn {
@@ -29,6 +31,8 @@ class Adam : public Optimizer {
  public:
   explicit Adam(std::vector<Parameter> parameters, const AdamOptions& options = {});
   explicit Adam(std::vector<ParameterGroup> groups, const AdamOptions& options = {});
+  template <std::convertible_to<double> Rate>
+  Adam(const auto&, Rate) = delete;  // the learning rate goes into step(lr)
 
   /// Another beta1 from the next step on, for schedules that move it: OneCycleSchedule::momentum. A job reads
   /// it as it reads the learning rate: only the first call makes another graph. Throws
@@ -50,6 +54,8 @@ class AdamW : public Adam {
  public:
   explicit AdamW(std::vector<Parameter> parameters, const AdamWOptions& options = {});
   explicit AdamW(std::vector<ParameterGroup> groups, const AdamWOptions& options = {});
+  template <std::convertible_to<double> Rate>
+  AdamW(const auto&, Rate) = delete;  // the learning rate goes into step(lr)
 };
 
 }  // namespace sinter::nn

@@ -27,7 +27,8 @@ EMA::EMA(const ModuleBase& model, const EMAOptions& options) : model_(model), op
   for (const Parameter& parameter : model.parameters()) {
     const Tensor& value = parameter.master();
     const Tensor average = ops::cast(value.detach(), average_dtype(value));
-    slots_.push_back({parameter, average.storage() == value.storage() ? ops::copy(average) : average});
+    slots_.push_back(
+        {parameter, average.storage() == value.storage() ? ops::copy(average) : average, parameter.layout()});
   }
   SINTER_CHECK(!slots_.empty(), "[ema] expected a model with parameters");
 }
@@ -37,9 +38,20 @@ double EMA::decay_at(int64_t update) const {
   return options_.warmup ? std::min(options_.decay, (1.0 + n) / (10.0 + n)) : options_.decay;
 }
 
+void EMA::follow_layouts() {
+  for (Slot& slot : slots_) {
+    if (slot.layout == slot.parameter.layout()) continue;
+    const Untraced untraced;
+    slot.average = slot.parameter.follow(slot.average, slot.layout);
+    slot.layout = slot.parameter.layout();
+    ++revision_;
+  }
+}
+
 void EMA::update() {
   const ExclusiveUse::Scope scope(use_, "ema", kOneAverageAThread);
   const NoGrad no_grad;
+  follow_layouts();
   for (const Slot& slot : slots_) {
     const TensorSpec& spec = slot.parameter.master().spec();
     SINTER_CHECK(spec.device == slot.average.device() &&
@@ -85,6 +97,7 @@ void EMA::write_decay() {
 
 std::vector<std::pair<std::string, Tensor>> EMA::tensors() {
   set_decay();
+  follow_layouts();
   std::vector<std::pair<std::string, Tensor>> all = averages();
   all.emplace_back("average.rate", rate_);
   return all;
@@ -109,7 +122,8 @@ State EMA::averaged_state() const {
           slots_, [&](const Slot& candidate) { return candidate.parameter.is_same(parameter); });
       if (slot == slots_.end()) continue;  // a member that came after the EMA
       const std::string prefix = module.path.empty() ? "" : module.path + ".";
-      state[prefix + parameter.name()] = parameter.to_canonical(slot->average);
+      state[prefix + parameter.name()] =
+          parameter.to_canonical(parameter.follow(slot->average, slot->layout));
     }
   }
   return state;
@@ -133,14 +147,18 @@ void EMA::load_state(const State& state) {
     averages.push_back(slot.parameter.from_canonical(found->second.to(slot.average.device())));
   }
   updates_ = static_cast<int64_t>(count->second.item());
-  for (size_t i = 0; i < slots_.size(); ++i) slots_[i].average = averages[i];
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    slots_[i].average = averages[i];
+    slots_[i].layout = slots_[i].parameter.layout();
+  }
   ++revision_;
 }
 
 State EMA::state() const {
   State state{{"updates", Tensor::scalar(updates_)}};
   for (const Slot& slot : slots_) {
-    state["average." + slot.parameter.name()] = slot.parameter.to_canonical(slot.average);
+    state["average." + slot.parameter.name()] =
+        slot.parameter.to_canonical(slot.parameter.follow(slot.average, slot.layout));
   }
   return state;
 }
@@ -155,7 +173,7 @@ Lookahead::Lookahead(const ModuleBase& model) {
       SINTER_CHECK(!is_half(variable.master().dtype()),
                    "[lookahead] expected float32 or float64 but '{}' is {}; make the model mixed instead",
                    variable.name(), variable.master().dtype());
-      slots_.push_back({variable, ops::copy(variable.master().detach())});
+      slots_.push_back({variable, ops::copy(variable.master().detach()), variable.layout()});
     }
   };
   add(parameters);
@@ -171,8 +189,10 @@ Lookahead::Lookahead(const ModuleBase& model) {
   minus_one_ = ops::full({}, -1.0, DType::kFloat32, device);
 }
 
-void Lookahead::check() const {
-  for (const Slot& slot : slots_) {
+void Lookahead::check() {
+  for (Slot& slot : slots_) {
+    slot.average = slot.variable.follow(slot.average, slot.layout);
+    slot.layout = slot.variable.layout();
     const TensorSpec& spec = slot.variable.master().spec();
     SINTER_CHECK(
         spec == slot.average.spec(),

@@ -65,9 +65,11 @@ class EMA {
  private:
   struct Slot {
     Parameter parameter;
-    Tensor average;  // in the layout of the parameter
+    Tensor average;
+    Layout layout;  // of the average: as the parameter had it
   };
   double decay_at(int64_t update) const;
+  void follow_layouts();
   void write_decay();
 
   ModuleBase model_;
@@ -108,10 +110,11 @@ class Lookahead {
  private:
   struct Slot {
     Variable variable;
-    Tensor average;  // in the layout of the variable
+    Tensor average;
+    Layout layout;  // of the average: as the variable had it
   };
 
-  void check() const;
+  void check();
 
   std::vector<Slot> slots_;
   Tensor rate_;       // float64 scalar on the device: the share of the way back

@@ -1,6 +1,8 @@
 // LARS and LAMB: SGD and Adam whose steps are as long as each parameter's norm allows, for large batches.
 #pragma once
 
+#include <concepts>
+
 #include <sinter/nn/optim/optimizer.h>
 
 namespace sinter::nn {
@@ -25,6 +27,8 @@ class LARS : public Optimizer {
  public:
   explicit LARS(std::vector<Parameter> parameters, const LARSOptions& options = {});
   explicit LARS(std::vector<ParameterGroup> groups, const LARSOptions& options = {});
+  template <std::convertible_to<double> Rate>
+  LARS(const auto&, Rate) = delete;  // the learning rate goes into step(lr)
 
   /// Another momentum from the next step on, as SGD::set_momentum. Throws InvalidArgument unless it is in
   /// [0, 1).
@@ -55,6 +59,8 @@ class LAMB : public Optimizer {
  public:
   explicit LAMB(std::vector<Parameter> parameters, const LAMBOptions& options = {});
   explicit LAMB(std::vector<ParameterGroup> groups, const LAMBOptions& options = {});
+  template <std::convertible_to<double> Rate>
+  LAMB(const auto&, Rate) = delete;  // the learning rate goes into step(lr)
 
   /// Another beta1 from the next step on, as Adam::set_beta1. Throws InvalidArgument unless it is in [0, 1).
   void set_beta1(double beta1);

@@ -41,7 +41,8 @@ Optimizer::Optimizer(std::string tag, std::vector<ParameterGroup> groups, double
   check_groups();
   for (const ParameterGroup& group : groups_) {
     auto& slots = slots_.emplace_back();
-    for (const Parameter& parameter : group.parameters) slots.push_back({.parameter = parameter});
+    for (const Parameter& parameter : group.parameters)
+      slots.push_back({.parameter = parameter, .layout = parameter.layout()});
   }
 }
 
@@ -65,7 +66,10 @@ void Optimizer::check_groups() const {
       seen.push_back(parameter);
     }
   }
-  SINTER_CHECK(!seen.empty(), "[{}] expected at least one parameter", tag_);
+  SINTER_CHECK(!seen.empty(),
+               "[{}] expected at least one parameter but got none; the modules that are members of a module "
+               "belong to it, with their parameters, when child(\"name\", ...) has registered them",
+               tag_);
 }
 
 std::vector<Parameter> Optimizer::parameters() const {
@@ -95,6 +99,13 @@ void Optimizer::reset() {
 
 void Optimizer::prepare(Slot& slot) {
   const TensorSpec& spec = slot.parameter.master().spec();
+  if (slot.layout != slot.parameter.layout()) {
+    std::vector<Tensor> buffers;  // all of them or, when memory runs out, none
+    for (const Tensor& buffer : slot.buffers) buffers.push_back(slot.parameter.follow(buffer, slot.layout));
+    slot.buffers = std::move(buffers);
+    slot.layout = slot.parameter.layout();
+    ++revision_;
+  }
   for (const Tensor& buffer : slot.buffers) {
     SINTER_CHECK(
         buffer.spec() == spec,
@@ -297,7 +308,8 @@ State Optimizer::state() const {
       state["step." + name] = Tensor::scalar(updates);
       if (updates == 0) continue;
       for (size_t i = 0; i < slot.buffers.size(); ++i) {
-        state[buffer_names_[i] + "." + name] = slot.parameter.to_canonical(slot.buffers[i]);
+        state[buffer_names_[i] + "." + name] =
+            slot.parameter.to_canonical(slot.parameter.follow(slot.buffers[i], slot.layout));
       }
     }
   }
@@ -332,7 +344,7 @@ void Optimizer::load_state(const State& state, const LoadOptions& options) {
   for (auto& group : loaded) {
     for (Slot& slot : group) {
       const std::string& name = slot.parameter.name();
-      slot = {.parameter = slot.parameter};
+      slot = {.parameter = slot.parameter, .layout = slot.parameter.layout()};
       counts.push_back(0);
       if (options.skips(name)) continue;
       const bool may_lack = state.empty() || !options.strict;

@@ -46,8 +46,10 @@ class Optimizer {
   /// `gradient_factor`, if given, is a float32 scalar on the device that multiplies all gradients, from
   /// clip_grad_norm or a GradScaler; if it is infinite or NaN, nothing changes, step counts included. Throws
   /// InvalidArgument if the learning rate is negative or not a number, if the parameters with a gradient are
-  /// not all on one device, or if one has changed its dtype, device or shape since an earlier step.
+  /// not all on one device, or if one has changed its dtype, device or shape since an earlier step. Buffers
+  /// follow a parameter that has been brought to another layout.
   void step(double learning_rate, const Tensor& gradient_factor = {});
+  void step() = delete;  // the learning rate goes into step(lr)
   /// Drops the gradients of all parameters.
   void zero_grad();
   /// Makes all parameters start afresh, as before the first update: counts and buffers become zeros where
@@ -88,6 +90,7 @@ class Optimizer {
     Parameter parameter;
     std::vector<Tensor> buffers = {};  // of the master's spec; none before the first update
     Tensor step = {};                  // int64 scalar on the device: the number of this update, from 1
+    Layout layout = Layout::kNCHW;     // of the buffers: as the parameter had it when they were made
   };
   struct UpdateOptions {
     Tensor learning_rate;  // float64 scalar on the device of the slots; (2) if something moves beside it
@@ -166,9 +169,10 @@ struct ClippedGradients {
 };
 
 /// Limits the norm of all gradients to `max_norm` > 0 in the step that is given the factor:
-/// `sgd.step(lr, nn::clip_grad_norm(parameters, 5.0).factor)`. Gradients stay as they are, nothing waits for
-/// the device, and a norm that is not finite makes the step skip its update. Source: R. Pascanu, T. Mikolov,
-/// Y. Bengio, "On the difficulty of training recurrent neural networks", ICML 2013.
-ClippedGradients clip_grad_norm(const std::vector<Parameter>& parameters, double max_norm);
+/// `sgd.step(lr, nn::clip_grad_norm(parameters, 5.0).factor)`. Alone it limits nothing: gradients stay as
+/// they are, nothing waits for the device, and a norm that is not finite makes the step skip its update.
+/// Source: R. Pascanu, T. Mikolov, Y. Bengio, "On the difficulty of training recurrent neural networks", ICML
+/// 2013.
+[[nodiscard]] ClippedGradients clip_grad_norm(const std::vector<Parameter>& parameters, double max_norm);
 
 }  // namespace sinter::nn

@@ -1,6 +1,8 @@
 // RMSprop.
 #pragma once
 
+#include <concepts>
+
 #include <sinter/nn/optim/optimizer.h>
 
 namespace sinter::nn {
@@ -19,6 +21,8 @@ class RMSprop : public Optimizer {
  public:
   explicit RMSprop(std::vector<Parameter> parameters, const RMSpropOptions& options = {});
   explicit RMSprop(std::vector<ParameterGroup> groups, const RMSpropOptions& options = {});
+  template <std::convertible_to<double> Rate>
+  RMSprop(const auto&, Rate) = delete;  // the learning rate goes into step(lr)
 
  protected:
   void update(std::span<Slot* const> slots, const UpdateOptions& options) override;

@@ -1,6 +1,8 @@
 // Stochastic gradient descent with momentum.
 #pragma once
 
+#include <concepts>
+
 #include <sinter/nn/optim/optimizer.h>
 
 namespace sinter::nn {
@@ -20,6 +22,8 @@ class SGD : public Optimizer {
  public:
   explicit SGD(std::vector<Parameter> parameters, const SGDOptions& options = {});
   explicit SGD(std::vector<ParameterGroup> groups, const SGDOptions& options = {});
+  template <std::convertible_to<double> Rate>
+  SGD(const auto&, Rate) = delete;  // the learning rate goes into step(lr)
 
   /// Another momentum from the next step on, for schedules that move it: OneCycleSchedule::momentum. A job
   /// reads it as it reads the learning rate: only the first call makes another graph. Throws

@@ -15,7 +15,7 @@ namespace sinter::nn {
 /// All ranks make the same calls in the same order. A job does this by itself with
 /// TrainJobOptions::sync_batch_norm. With one rank nothing changes. The communicator must outlive the
 /// gradients.
-class SyncBatchNormScope {
+class [[nodiscard]] SyncBatchNormScope {
  public:
   explicit SyncBatchNormScope(const Communicator& ranks);
   ~SyncBatchNormScope();

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include <sinter/nn/checkpoint/model_metadata.h>
-#include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
 
 namespace sinter::nn {
@@ -16,6 +15,6 @@ std::vector<std::string> model_names();
 /// The model `metadata.model` with `metadata.options`, which must give the number of "classes" (of an iResNet
 /// or MobileFaceNet "dimensions"), with fresh weights, on the CPU. Throws InvalidArgument for a name or an
 /// option that it does not know, and for a value that is none.
-AnyModule make_model(const ModelMetadata& metadata, Layout layout = default_layout());
+AnyModule make_model(const ModelMetadata& metadata, Layout layout = Layout::kNCHW);
 
 }  // namespace sinter::nn

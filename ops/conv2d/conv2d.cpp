@@ -1,11 +1,15 @@
+#include <algorithm>
 #include <limits>
+#include <utility>
 
 #include <sinter/core/base/checked.h>
 #include <sinter/core/op/autotune/choose_by_time.h>
 #include <sinter/core/op/dispatch.h>
 #include <sinter/core/runtime/plan_cache.h>
+#include <sinter/ops/cast/cast.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/conv2d/conv2d_geometry.h>
+#include <sinter/ops/pad/pad.h>
 #include <sinter/ops/reduce/reduce.h>
 
 namespace sinter::ops {
@@ -22,7 +26,7 @@ void check_option(const char* tag, const char* name, const std::array<int64_t, 2
 }
 
 /// With this, channels * groups cannot overflow: groups <= O.
-void check_weight(const char* tag, const Shape& weight, const Conv2dOptions& options) {
+void check_weight(const char* tag, const Shape& weight, const Conv2dAttributes& options) {
   SINTER_CHECK(options.groups >= 1, "[{}] expected at least 1 group but got {}", tag, options.groups);
   SINTER_CHECK(weight.numel() > 0, "[{}] expected a weight without empty axes but got shape {}", tag, weight);
   SINTER_CHECK(weight[0] % options.groups == 0,
@@ -30,7 +34,7 @@ void check_weight(const char* tag, const Shape& weight, const Conv2dOptions& opt
                weight[0]);
 }
 
-void check_options(const char* tag, const Conv2dOptions& options) {
+void check_options(const char* tag, const Conv2dAttributes& options) {
   check_option(tag, "a stride", options.stride, 1);
   check_option(tag, "a padding", options.padding, 0);
   check_option(tag, "a dilation", options.dilation, 1);
@@ -44,7 +48,7 @@ int height_axis(Layout layout) {
 }
 
 Conv2dAxis make_axis(const char* tag, const char* name, int64_t input, int64_t kernel,
-                     const Conv2dOptions& options, size_t axis) {
+                     const Conv2dAttributes& options, size_t axis) {
   Conv2dAxis made{.input = input,
                   .kernel = kernel,
                   .stride = options.stride[axis],
@@ -60,7 +64,7 @@ Conv2dAxis make_axis(const char* tag, const char* name, int64_t input, int64_t k
   return made;
 }
 
-/// `Options` are Conv2dOptions or derive from them.
+/// `Options` are Conv2dAttributes or derive from them.
 template <class Options>
 std::vector<TensorSpec> infer_conv2d(const InferContext& context) {
   const auto& options = context.attributes<Options>();
@@ -77,7 +81,7 @@ std::vector<TensorSpec> infer_conv2d(const InferContext& context) {
 }
 
 std::vector<TensorSpec> infer_conv2d_sums(const InferContext& context) {
-  std::vector<TensorSpec> outputs = infer_conv2d<Conv2dOptions>(context);
+  std::vector<TensorSpec> outputs = infer_conv2d<Conv2dAttributes>(context);
   const TensorSpec& y = outputs[0];
   outputs.push_back({Shape{2, context.shape(1)[0]}, accumulate_dtype(y.dtype), y.device});
   return outputs;
@@ -109,8 +113,38 @@ KernelChoice choose_conv2d_bias_act(const Op& op, Device device, const KernelQue
   return choose_by_time(op, device, query);
 }
 
+Conv2dAttributes recorded(const char* tag, const Conv2dOptions& options) {
+  const Padding2d& padding = options.padding;
+  SINTER_CHECK(padding.is_even(),
+               "[{}] expected the same padding on both sides of an axis but got top {}, bottom {}, left {}, "
+               "right {}",
+               tag, padding.top, padding.bottom, padding.left, padding.right);
+  return {.stride = options.stride,
+          .padding = {padding.top, padding.left},
+          .dilation = options.dilation,
+          .groups = options.groups,
+          .layout = options.layout};
+}
+
+/// What both sides of an axis have.
+Padding2d common_padding(const Padding2d& padding) {
+  return {std::min(padding.top, padding.bottom), std::min(padding.left, padding.right)};
+}
+
+/// x with what one side of an axis has more than the other.
+Tensor pad_further(const Tensor& x, const Conv2dOptions& options) {
+  const auto [top, bottom, left, right] = options.padding;
+  const bool is_allowed = std::min({top, bottom, left, right}) >= 0;  // else the op complains
+  if (options.padding.is_even() || x.rank() != 4 || !is_allowed) return x;
+  std::vector<std::array<int64_t, 2>> around(4);
+  const auto height = static_cast<size_t>(height_axis(options.layout));
+  around[height] = {std::max<int64_t>(top - bottom, 0), std::max<int64_t>(bottom - top, 0)};
+  around[height + 1] = {std::max<int64_t>(left - right, 0), std::max<int64_t>(right - left, 0)};
+  return pad(x, std::move(around));
+}
+
 std::vector<Tensor> conv2d_gradient(const GradientContext& context) {
-  const auto& options = context.attributes<Conv2dOptions>();
+  const auto& options = context.attributes<Conv2dAttributes>();
   const Tensor dy = context.grad();
   const int height = height_axis(options.layout);
   std::vector<Tensor> gradients(3);
@@ -233,7 +267,7 @@ Shape image_shape(Layout layout, int64_t n, int64_t channels, int64_t height, in
 }
 
 Conv2dGeometry conv2d_geometry(const char* tag, const Shape& x, const Shape& weight,
-                               const Conv2dOptions& options) {
+                               const Conv2dAttributes& options) {
   check_options(tag, options);
   check_weight(tag, weight, options);
   const int channel = channel_axis(options.layout);
@@ -253,13 +287,18 @@ Conv2dGeometry conv2d_geometry(const char* tag, const Shape& x, const Shape& wei
 
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
   static const Op& op = builtin("conv2d");
-  return call_single(op, {x, weight, bias}, options);
+  SINTER_CHECK(options.bias || !bias.defined(),
+               "[conv2d] expected no bias, as the options say, but got one of shape {}", bias.shape());
+  const Tensor images = options.keep_float32 && weight.defined() ? cast(x, weight.dtype()) : x;
+  Conv2dOptions padded = options;
+  padded.padding = common_padding(options.padding);
+  return call_single(op, {pad_further(images, options), weight, bias}, recorded("conv2d", padded));
 }
 
 std::array<Tensor, 2> fused::conv2d_sums(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                          const Conv2dOptions& options) {
   static const Op& op = builtin("conv2d_sums");
-  const std::vector<Tensor> results = call(op, {x, weight, bias}, options);
+  const std::vector<Tensor> results = call(op, {x, weight, bias}, recorded("conv2d_sums", options));
   return {results[0], results[1]};
 }
 
@@ -272,13 +311,15 @@ Tensor conv2d_bias_act(const Tensor& x, const Tensor& weight, const Tensor& bias
 Tensor vjp::conv2d_input(const Tensor& dy, const Tensor& weight, std::array<int64_t, 2> input_size,
                          const Conv2dOptions& options) {
   static const Op& op = builtin("conv2d_grad_input");
-  return call_single(op, {dy, weight}, Conv2dGradInputAttributes{options, input_size});
+  return call_single(op, {dy, weight},
+                     Conv2dGradInputAttributes{recorded("conv2d_grad_input", options), input_size});
 }
 
 Tensor vjp::conv2d_weight(const Tensor& dy, const Tensor& x, std::array<int64_t, 2> kernel_size,
                           const Conv2dOptions& options) {
   static const Op& op = builtin("conv2d_grad_weight");
-  return call_single(op, {x, dy}, Conv2dGradWeightAttributes{options, kernel_size});
+  return call_single(op, {x, dy},
+                     Conv2dGradWeightAttributes{recorded("conv2d_grad_weight", options), kernel_size});
 }
 
 void register_conv2d(OpRegistry& registry);
@@ -286,7 +327,7 @@ void register_conv2d(OpRegistry& registry) {
   registry.add({.name = "conv2d",
                 .inputs = {{"x"}, {"weight"}, {.name = "bias", .optional = true}},
                 .outputs = {{"y"}},
-                .infer = infer_conv2d<Conv2dOptions>,
+                .infer = infer_conv2d<Conv2dAttributes>,
                 .gradient = conv2d_gradient,
                 .gradient_reads = {.inputs = reads_of({0, 1})},
                 .traits = {.precision = Precision::kReduced,

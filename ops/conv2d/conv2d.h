@@ -5,22 +5,46 @@
 #include <cstdint>
 #include <tuple>
 
+#include <sinter/core/base/size2d.h>
 #include <sinter/core/op/attributes.h>
 #include <sinter/core/tensor/tensor.h>
 #include <sinter/ops/norm/activation.h>
 
 namespace sinter::ops {
 
-/// Pairs are (height, width).
+/// What callers of convolutions write, of ops::conv2d as of nn::Conv2d.
 struct Conv2dOptions {
+  Size2d stride = 1;
+  Padding2d padding = 0;  ///< zeros on each side; same_padding() keeps height and width
+  Size2d dilation = 1;
+  int64_t groups = 1;
+  /// Whether nn::Conv2d has one. ops::conv2d takes the one that it is given, and none where this is false.
+  bool bias = true;
+  /// Of input and output; under kNHWC filters are OHWI. nn::Conv2d starts in it, and to(Layout) changes it.
+  Layout layout = Layout::kNCHW;
+  /// x is converted to the dtype of the weight. Weight and bias of nn::Conv2d stay float32 in a
+  /// half-precision model, and so does its result.
+  bool keep_float32 = false;
+};
+
+/// What the ops record. Pairs are (height, width).
+struct Conv2dAttributes {
   std::array<int64_t, 2> stride{1, 1};
-  std::array<int64_t, 2> padding{0, 0};  ///< zeros on both sides of the axis; for other sides, pad() before
+  std::array<int64_t, 2> padding{0, 0};  ///< zeros on both sides of the axis
   std::array<int64_t, 2> dilation{1, 1};
   int64_t groups = 1;
   Layout layout = Layout::kNCHW;
 
-  bool operator==(const Conv2dOptions&) const = default;
-  template <class Self = Conv2dOptions>
+  /// What a caller of such a convolution writes.
+  operator Conv2dOptions() const {  // NOLINT: meant to convert
+    return {.stride = {stride[0], stride[1]},
+            .padding = {padding[0], padding[1]},
+            .dilation = {dilation[0], dilation[1]},
+            .groups = groups,
+            .layout = layout};
+  }
+  bool operator==(const Conv2dAttributes&) const = default;
+  template <class Self = Conv2dAttributes>
   static constexpr auto fields() {
     return std::tuple(field("stride", &Self::stride), field("padding", &Self::padding),
                       field("dilation", &Self::dilation), field("groups", &Self::groups),
@@ -30,13 +54,13 @@ struct Conv2dOptions {
 
 /// Cross-correlation of images with filters (deep learning's "convolution"):
 ///   y[n, o, i, j] = bias[o] + sum over c, u, v of
-///                   weight[o, c, u, v] * x[n, g*C/groups + c, i*stride - padding + u*dilation, j*... +
+///                   weight[o, c, u, v] * x[n, g*C/groups + c, i*stride - top + u*dilation, j*... - left +
 ///                   v*...]
 /// where g is the group of output channel o.
 /// Layout kNCHW: x (N, C, H, W), weight (O, C/groups, KH, KW), y (N, O, OH, OW).
 /// Layout kNHWC: x (N, H, W, C), weight (O, KH, KW, C/groups), y (N, OH, OW, O).
 /// bias (O) may be undefined. All of one floating-point dtype; the 16-bit ones accumulate in float32.
-/// OH = (H + 2*padding - dilation*(KH - 1) - 1) / stride + 1 must be positive; an empty batch is fine.
+/// OH = (H + top + bottom - dilation*(KH - 1) - 1) / stride + 1 must be positive; an empty batch is fine.
 /// Throws InvalidArgument for shapes, dtypes or options that do not fit together.
 /// Source: V. Dumoulin, F. Visin, "A guide to convolution arithmetic for deep learning", arXiv:1603.07285.
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
@@ -44,7 +68,8 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
 
 namespace vjp {
 /// The gradient of conv2d with respect to x, whose height and width are `input_size`, from dy, the gradient
-/// of y. Also the transposed convolution of dy. Differentiable.
+/// of y. Also the transposed convolution of dy. Differentiable. Throws InvalidArgument, as the two below do,
+/// for a padding that differs on two sides of an axis: pad() gives conv2d the difference before.
 Tensor conv2d_input(const Tensor& dy, const Tensor& weight, std::array<int64_t, 2> input_size,
                     const Conv2dOptions& options = {});
 
@@ -66,12 +91,12 @@ std::array<Tensor, 2> conv2d_sums(const Tensor& x, const Tensor& weight, const T
 }  // namespace fused
 
 /// conv2d with an activation behind it.
-struct Conv2dActOptions : Conv2dOptions {
+struct Conv2dActOptions : Conv2dAttributes {
   fused::Activation activation = fused::Activation::kNone;
 
   bool operator==(const Conv2dActOptions&) const = default;
   static constexpr auto fields() {
-    return std::tuple_cat(Conv2dOptions::fields(),
+    return std::tuple_cat(Conv2dAttributes::fields(),
                           std::tuple(field("activation", &Conv2dActOptions::activation)));
   }
 };
@@ -86,24 +111,24 @@ Tensor conv2d_bias_act(const Tensor& x, const Tensor& weight, const Tensor& bias
                        const Tensor& slope, const Conv2dActOptions& options);
 
 /// Attributes of the op conv2d_grad_input.
-struct Conv2dGradInputAttributes : Conv2dOptions {
+struct Conv2dGradInputAttributes : Conv2dAttributes {
   std::array<int64_t, 2> input_size{0, 0};
 
   bool operator==(const Conv2dGradInputAttributes&) const = default;
   template <class Self = Conv2dGradInputAttributes>
   static constexpr auto fields() {
-    return std::tuple_cat(Conv2dOptions::fields(), std::tuple(field("input_size", &Self::input_size)));
+    return std::tuple_cat(Conv2dAttributes::fields(), std::tuple(field("input_size", &Self::input_size)));
   }
 };
 
 /// Attributes of the op conv2d_grad_weight.
-struct Conv2dGradWeightAttributes : Conv2dOptions {
+struct Conv2dGradWeightAttributes : Conv2dAttributes {
   std::array<int64_t, 2> kernel_size{0, 0};
 
   bool operator==(const Conv2dGradWeightAttributes&) const = default;
   template <class Self = Conv2dGradWeightAttributes>
   static constexpr auto fields() {
-    return std::tuple_cat(Conv2dOptions::fields(), std::tuple(field("kernel_size", &Self::kernel_size)));
+    return std::tuple_cat(Conv2dAttributes::fields(), std::tuple(field("kernel_size", &Self::kernel_size)));
   }
 };
 

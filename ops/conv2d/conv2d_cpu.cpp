@@ -21,7 +21,7 @@ Conv2dGeometry geometry_of(const Call& call) {
     const auto& options = call.template attributes<Conv2dActOptions>();
     return conv2d_geometry("conv2d_bias_act", call.input(0).shape, call.input(1).shape, options);
   } else if constexpr (pass == Conv2dPass::kForward) {
-    const auto& options = call.template attributes<Conv2dOptions>();
+    const auto& options = call.template attributes<Conv2dAttributes>();
     return conv2d_geometry("conv2d", call.input(0).shape, call.input(1).shape, options);
   } else if constexpr (pass == Conv2dPass::kGradInput) {
     const auto& options = call.template attributes<Conv2dGradInputAttributes>();

@@ -40,7 +40,7 @@ struct Conv2dGeometry {
 /// The geometry of a convolution of x with weight; throws InvalidArgument, tagged, if they do not fit
 /// together.
 Conv2dGeometry conv2d_geometry(const char* tag, const Shape& x, const Shape& weight,
-                               const Conv2dOptions& options);
+                               const Conv2dAttributes& options);
 
 /// (N, C, H, W) or (N, H, W, C); as filters (O, I, KH, KW) or (O, KH, KW, I).
 Shape image_shape(Layout layout, int64_t n, int64_t channels, int64_t height, int64_t width);

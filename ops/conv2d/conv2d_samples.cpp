@@ -8,14 +8,14 @@ namespace sinter::ops {
 namespace {
 
 struct RandomConvolution {
-  Conv2dOptions options;
+  Conv2dAttributes options;
   Conv2dGeometry geometry;
 };
 
 /// Mostly small; now and then with more channels than a vector has lanes.
 RandomConvolution random_convolution(SampleMaker& maker) {
   RandomConvolution made;
-  Conv2dOptions& options = made.options;
+  Conv2dAttributes& options = made.options;
   options.layout = maker.pick({Layout::kNCHW, Layout::kNHWC});
   options.groups = maker.pick<int64_t>({1, 1, 1, 2, 3, 5});
   const bool wide = maker.chance(0.25);
@@ -77,7 +77,7 @@ OpSample make_conv2d(SampleMaker& maker) {
 }
 
 std::vector<ReferenceTensor> conv2d_reference(const OpSample& sample) {
-  const auto& options = sample.attributes.as<Conv2dOptions>();
+  const auto& options = sample.attributes.as<Conv2dAttributes>();
   const ReferenceTensor x = reference_of(sample.inputs[0]), weight = reference_of(sample.inputs[1]);
   const Conv2dGeometry geometry = conv2d_geometry("reference", x.shape, weight.shape, options);
   ReferenceTensor y(geometry.y_shape());
@@ -93,7 +93,7 @@ std::vector<ReferenceTensor> conv2d_reference(const OpSample& sample) {
 
 /// Neighbouring elements of y that belong to one channel.
 int64_t inner_of(const OpSample& sample, const ReferenceTensor& y) {
-  return sample.attributes.as<Conv2dOptions>().layout == Layout::kNCHW ? y.shape.count(2, 4) : 1;
+  return sample.attributes.as<Conv2dAttributes>().layout == Layout::kNCHW ? y.shape.count(2, 4) : 1;
 }
 
 std::vector<ReferenceTensor> conv2d_sums_reference(const OpSample& sample) {
@@ -130,7 +130,7 @@ double conv2d_sums_terms(const OpSample& sample, size_t output) {
 /// which some kernels round to 16 bits before they add it: nothing cancels.
 OpSample make_conv2d_bias_act(SampleMaker& maker) {
   OpSample sample = make_conv2d(maker);
-  Conv2dActOptions options{sample.attributes.as<Conv2dOptions>(), {}};
+  Conv2dActOptions options{sample.attributes.as<Conv2dAttributes>(), {}};
   const Shape& x = sample.inputs[0].shape();
   const Conv2dGeometry geometry = conv2d_geometry("samples", x, sample.inputs[1].shape(), options);
   options.activation =
@@ -155,7 +155,7 @@ OpSample make_conv2d_bias_act(SampleMaker& maker) {
 std::vector<ReferenceTensor> conv2d_bias_act_reference(const OpSample& sample) {
   const auto& options = sample.attributes.as<Conv2dActOptions>();
   OpSample convolution = sample;
-  convolution.attributes = static_cast<const Conv2dOptions&>(options);
+  convolution.attributes = static_cast<const Conv2dAttributes&>(options);
   ReferenceTensor y = conv2d_reference(convolution)[0];
   const int64_t channels = sample.inputs[1].shape()[0], inner = inner_of(convolution, y);
   ReferenceTensor addend(y.shape), slope(Shape{channels});

@@ -40,7 +40,7 @@ struct Chain {
 std::string reason_against(const GraphNode& activation, const GraphNode& convolution) {
   if (activation.traits().role == Role::kRelu) return {};
   const Layout* const layout = activation.attributes.find<Layout>("layout");
-  if (layout == nullptr || *layout != convolution.attributes.as<ops::Conv2dOptions>().layout)
+  if (layout == nullptr || *layout != convolution.attributes.as<ops::Conv2dAttributes>().layout)
     return "it has another layout";
   const GraphValue& slope = *activation.input(1);
   if (slope.spec.shape.numel() != convolution.input(1)->spec.shape[0]) return "one slope serves all channels";
@@ -91,7 +91,7 @@ void fuse(Graph& graph, const Chain& chain) {
   Tracer tracer(graph, &last);
   tracer.set_scope(chain.convolution->scope);
   const auto tensor = [&](GraphValue* value) { return value == nullptr ? Tensor() : tracer.tensor(*value); };
-  ops::Conv2dActOptions options{chain.convolution->attributes.as<ops::Conv2dOptions>(), {}};
+  ops::Conv2dActOptions options{chain.convolution->attributes.as<ops::Conv2dAttributes>(), {}};
   Tensor addend, slope;
   if (chain.sum != nullptr) addend = tensor(chain.sum->input(chain.addend));
   if (chain.activation != nullptr) {

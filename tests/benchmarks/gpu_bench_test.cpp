@@ -14,7 +14,6 @@
 #include <sinter/core/op/node.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/nn/init/init.h>
-#include <sinter/nn/module/default_layout.h>
 #include <sinter/ops/binary/binary.h>
 
 #include "common/graph_kernels.h"
@@ -150,7 +149,6 @@ TEST(BenchNetworks, AreThoseOfThePeers) {
       {"vgg16", 33'638'218}, {"vgg16_prelu", 14'728'266}, {"unet", 31'038'218}};
   size_t seen = 0;
   const NoGrad no_grad;
-  const nn::DefaultLayout channels_last(Layout::kNHWC);
   for (auto& [name, problem] : networks) {
     problem.batch = 1;
     problem.classes = 10;
@@ -160,6 +158,7 @@ TEST(BenchNetworks, AreThoseOfThePeers) {
     ++seen;
     const auto network = make_trained(problem);
     network->eval();
+    network->to(Layout::kNHWC);
     int64_t count = 0;
     for (const nn::Parameter& parameter : network->parameters()) count += parameter.tensor().numel();
     EXPECT_EQ(count, parameters->second) << name;

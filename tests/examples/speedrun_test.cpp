@@ -31,11 +31,11 @@ Tensor reference_labels() {
 }
 
 void expect_steps_of_pytorch(Layout layout, double tolerance) {
-  const nn::DefaultLayout guard(layout);
   Options options;
   options.width = 8;
   options.batch = kBatch;
   const Network network(options, 10);
+  network.to(layout);
   for (const nn::Parameter& parameter : network.parameters()) {
     parameter.assign(
         sinter::testing::reference_parameter("speedrun." + parameter.name(), parameter.canonical_shape()));

@@ -119,8 +119,7 @@ TEST(TensorHook, OfAParameterIsRefusedByATrainJob) {
   const Tensor x = floats({5, 3}, 1);
   job.step({x}, 0.1);
   {
-    const Hook hook =
-        model.bias.tensor().register_hook([](const Tensor& gradient) { return gradient * 2.0; });
+    const Hook hook = model.bias.register_hook([](const Tensor& gradient) { return gradient * 2.0; });
     EXPECT_EQ(message_of([&] { job.step({x}, 0.1); }),
               "[train_job] 'bias' has a hook (register_hook), which no job calls: let the traced code scale "
               "or clip "

@@ -293,9 +293,9 @@ TEST(LayersTest, ActivationsAreTheirOps) {
 
 TEST(LayersTest, LayersOfFunctionsAreTheirOps) {
   for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
-    const DefaultLayout everywhere(layout);
     const Tensor x = floats({2, 4, 5, 4}, 1);
     const auto expect_same = [&](const Module& module, const Tensor& want) {
+      module.to(layout);
       EXPECT_EQ(module(x).to_vector<float>(), want.to_vector<float>());
       EXPECT_EQ(module(x).shape(), want.shape());
     };

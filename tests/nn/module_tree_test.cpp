@@ -85,34 +85,20 @@ TEST(ModuleTreeTest, AMemberMayCallWhatItsOwnerOwns) {
 
 // ---- layouts
 
-TEST(ModuleTreeTest, OneGuardSetsTheLayoutOfAModel) {
-  const DefaultLayout nhwc(Layout::kNHWC);
-  const Sequential model(Conv2d(3, 4, 3), BatchNorm2d(4), PReLU(4), MaxPool2d(2), GroupNorm(2, 4), Upsample(),
-                         ConvTranspose2d(4, 5, 2), GlobalAvgPool2d());
-  EXPECT_EQ(model.layout(), Layout::kNHWC);
-  EXPECT_EQ(model(floats({2, 8, 8, 3}, 0)).shape(), (Shape{2, 5}));
-  EXPECT_EQ(resnet18({.classes = 3, .width = 2})(floats({2, 32, 32, 3}, 0)).shape(), (Shape{2, 3}));
-  EXPECT_EQ(data::DataLoaderOptions().layout, Layout::kNHWC);
-  {
-    const DefaultLayout nchw(Layout::kNCHW);
-    EXPECT_EQ(default_layout(), Layout::kNCHW);
-  }
-  EXPECT_EQ(default_layout(), Layout::kNHWC);
-}
-
 TEST(ModuleTreeTest, AChainOfMixedLayoutsIsRefused) {
   // Sides and channels agree, so that nothing but the layouts tells the mistake.
   const Conv2dOptions nhwc{.padding = 1, .layout = Layout::kNHWC};
-  EXPECT_EQ(message_of([&] { Sequential(Conv2d(8, 8, 3, nhwc), ReLU(), BatchNorm2d(8)); }),
-            "[sequential] module '2' (BatchNorm2d) works in NCHW but '0' (Conv2d) before it gives NHWC; one "
-            "nn::DefaultLayout above the construction of a model sets the layout of all of it, and an "
-            "nn::ChangeLayout may stand between two parts");
+  EXPECT_EQ(
+      message_of([&] { Sequential(Conv2d(8, 8, 3, nhwc), ReLU(), BatchNorm2d(8)); }),
+      "[sequential] module '2' (BatchNorm2d) works in NCHW but '0' (Conv2d) before it gives NHWC; "
+      "to(Layout) of the whole model sets one for all of it, and an nn::ChangeLayout may stand between two "
+      "parts");
   EXPECT_NE(message_of([&] { Sequential(Sequential(Conv2d(8, 8, 3, nhwc)), PReLU(8)); }).find("'1' (PReLU)"),
             std::string::npos);
   const Sequential mixed(Conv2d(8, 8, 3, nhwc), ChangeLayout(Layout::kNHWC, Layout::kNCHW), ReLU(),
                          BatchNorm2d(8));
   EXPECT_EQ(mixed(floats({2, 8, 8, 8}, 0)).shape(), (Shape{2, 8, 8, 8}));
-  EXPECT_EQ(mixed.layout(), std::nullopt);
+  EXPECT_EQ(mixed.layout(), Layout::kNHWC) << "what goes in";
   EXPECT_NO_THROW(Sequential(Conv2d(8, 8, 3, nhwc), PReLU(1))) << "one slope fits every layout";
 }
 
@@ -134,7 +120,7 @@ TEST(ModuleTreeTest, MembersOfMixedLayoutsAreWarnedOfOnce) {
   EXPECT_EQ(lines,
             (std::vector<std::string>{
                 "[module] member 'norm' (BatchNorm2d) works in NCHW but 'conv' in NHWC; unless images are "
-                "permuted between them, set one layout for the whole model with nn::DefaultLayout"}));
+                "permuted between them, set one layout for the whole model with to(Layout)"}));
 }
 
 TEST(ModuleTreeTest, ErrorsHintAtTheOtherLayout) {
@@ -143,8 +129,7 @@ TEST(ModuleTreeTest, ErrorsHintAtTheOtherLayout) {
         BatchNorm2d(3)(floats({2, 8, 8, 3}, 0));
       }),
       "[batch_norm2d] expected 3 channels in axis 1, as the layer works in NCHW, but got shape (2, 8, 8, 3), "
-      "which looks like NHWC; give the layer's options that layout or, for a whole model, construct it "
-      "under one nn::DefaultLayout");
+      "which looks like NHWC; model.to(Layout::kNHWC) makes the model work in it");
   EXPECT_NE(message_of([] {
               Conv2d(3, 4, 3)(floats({2, 8, 8, 3}, 0));
             }).find("looks like NHWC"),

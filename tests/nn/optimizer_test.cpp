@@ -233,7 +233,10 @@ TEST(OptimizerTest, StateMentionsParametersThatWereNeverUpdated) {
 TEST(OptimizerTest, MistakesAreNamed) {
   const Six module;
   const std::vector<Parameter> parameters = module.parameters();
-  EXPECT_EQ(message_of([] { SGD(std::vector<Parameter>{}); }), "[sgd] expected at least one parameter");
+  EXPECT_EQ(
+      message_of([] { SGD(std::vector<Parameter>{}); }),
+      "[sgd] expected at least one parameter but got none; the modules that are members of a module belong "
+      "to it, with their parameters, when child(\"name\", ...) has registered them");
   EXPECT_EQ(message_of([] { SGD(std::vector<Parameter>{Parameter()}); }), "[sgd] a parameter is undefined");
   EXPECT_EQ(message_of([&] {
               SGD(std::vector<Parameter>{parameters[0], parameters[0]});
@@ -291,10 +294,10 @@ TEST(ClipGradNormTest, ScalesTheStepToTheNorm) {
   expect_near<float>(layer.weight, {-0.5, -1, -1, 0}, 1e-6);
   expect_near<float>(layer.bias, {-2, 0}, 1e-6);
   expect_near<float>(layer.bias.grad(), {4, 0}, 0.0);
-  EXPECT_EQ(message_of([&] { clip_grad_norm(layer.parameters(), 0.0); }),
+  EXPECT_EQ(message_of([&] { (void)clip_grad_norm(layer.parameters(), 0.0); }),
             "[clip_grad_norm] expected a norm > 0 but got 0");
   sgd.zero_grad();
-  EXPECT_EQ(message_of([&] { clip_grad_norm(layer.parameters(), 1.0); }),
+  EXPECT_EQ(message_of([&] { (void)clip_grad_norm(layer.parameters(), 1.0); }),
             "[grad_norm] none of the 2 parameters has a gradient");
 }
 

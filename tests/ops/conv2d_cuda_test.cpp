@@ -84,10 +84,10 @@ void check(const Case& c, DType dtype, Layout layout, int64_t offset, double tol
   SCOPED_TRACE(fmt::format("x ({}, {}, {}, {}) kernel {} stride {} groups {} {} {} offset {}", c.n, c.c,
                            c.size, c.size, c.kernel, c.stride, c.groups, dtype, to_string(layout), offset));
   SampleMaker maker(17, dtype);
-  const Conv2dOptions options{.stride = {c.stride, c.stride},
-                              .padding = {c.padding, c.padding},
-                              .groups = c.groups,
-                              .layout = layout};
+  const Conv2dAttributes options{.stride = {c.stride, c.stride},
+                                 .padding = {c.padding, c.padding},
+                                 .groups = c.groups,
+                                 .layout = layout};
   const Tensor x = maker.tensor(image_shape(layout, c.n, c.c, c.size, c.size), -1, 1);
   const Tensor weight = maker.tensor(image_shape(layout, c.o, c.c / c.groups, c.kernel, c.kernel), -1, 1);
   const Tensor bias = maker.tensor({c.o}, -1, 1);
@@ -126,7 +126,7 @@ TEST_F(Conv2dCuda, ViewsRunOnTheSamePlans) {
   SampleMaker maker(19, DType::kFloat16);
   const Tensor x = maker.tensor({2, 28, 28, 64}, -1, 1), weight = maker.tensor({32, 3, 3, 64}, -1, 1),
                dy = maker.tensor({2, 28, 28, 32}, -1, 1);
-  const Conv2dOptions options{.padding = {1, 1}, .layout = Layout::kNHWC};
+  const Conv2dAttributes options{.padding = {1, 1}, .layout = Layout::kNHWC};
   const auto run = [&](int64_t offset) {
     const Tensor gpu_x = on_gpu(x, offset), gpu_weight = on_gpu(weight, offset), gpu_dy = on_gpu(dy, offset);
     std::vector<std::vector<float>> results;
@@ -178,7 +178,7 @@ TEST_F(Conv2dCuda, IsRepeatableWhenDeterministic) {
   SampleMaker maker(3, DType::kFloat32);
   const Tensor x = maker.tensor({16, 64, 28, 28}).to(Device::cuda());
   const Tensor dy = maker.tensor({16, 64, 28, 28}).to(Device::cuda());
-  const Conv2dOptions options{.padding = {1, 1}};
+  const Conv2dAttributes options{.padding = {1, 1}};
   const std::vector<float> first = vjp::conv2d_weight(dy, x, {3, 3}, options).to_vector<float>();
   for (int i = 0; i < 5; ++i) {
     EXPECT_EQ(vjp::conv2d_weight(dy, x, {3, 3}, options).to_vector<float>(), first);
@@ -188,7 +188,7 @@ TEST_F(Conv2dCuda, IsRepeatableWhenDeterministic) {
 /// One problem whose outputs, taps or strides may pass the image by; the batch is one.
 struct SparseCase {
   Shape x, weight;
-  Conv2dOptions options;
+  Conv2dAttributes options;
 };
 
 std::string to_string(const SparseCase& c) {
@@ -296,7 +296,7 @@ TEST_F(Conv2dCuda, SumsUpWhatItHasComputed) {
           const Tensor weight = on_gpu(maker.tensor(image_shape(layout, 67, 19, 3, 3)));
           const Tensor bias = biased ? on_gpu(maker.tensor({67})) : Tensor();
           const ForcedKernel forced("conv2d_sums", kernel);
-          const Conv2dOptions options{.padding = {1, 1}, .layout = layout};
+          const Conv2dAttributes options{.padding = {1, 1}, .layout = layout};
           const auto [y, sums] = fused::conv2d_sums(x, weight, bias, options);
           const std::vector<double> wanted = sums_of(y, layout, 67);
           const std::vector<double> got = testing_gpu::as_double(sums).to_vector<double>();

@@ -15,6 +15,7 @@
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/conv2d/conv2d_geometry.h>
+#include <sinter/ops/pad/pad.h>
 
 #include "common/error_message.h"
 
@@ -67,6 +68,35 @@ TEST(Conv2d, StrideAndPaddingDifferByAxis) {
   EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{3, 6, 9, 7, 19, 30, 33, 23}));
 }
 
+TEST(Conv2d, OneNumberStandsForBothAxes) {
+  const Tensor x = counting({1, 1, 5, 5}), weight = counting({1, 1, 3, 3});
+  EXPECT_EQ(conv2d(x, weight, {}, {.stride = 2, .padding = 1}).to_vector<float>(),
+            conv2d(x, weight, {}, {.stride = {2, 2}, .padding = {1, 1}}).to_vector<float>());
+  EXPECT_EQ(conv2d(x, weight, {}, {.dilation = 2}).to_vector<float>(),
+            conv2d(x, weight, {}, {.dilation = {2, 2}}).to_vector<float>());
+}
+
+TEST(Conv2d, ThePaddingOfEachSideIsItsOwn) {
+  for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
+    const bool is_last = layout == Layout::kNHWC;
+    const Tensor x = counting(is_last ? Shape{2, 3, 4, 2} : Shape{2, 2, 3, 4}),
+                 weight = counting(is_last ? Shape{3, 2, 3, 2} : Shape{3, 2, 2, 3});
+    const std::array<int64_t, 2> none{0, 0}, rows{1, 2}, columns{3, 0};
+    const Tensor padded = is_last ? pad(x, {none, rows, columns, none}) : pad(x, {none, none, rows, columns});
+    const Tensor y = conv2d(x, weight, {}, {.stride = 2, .padding = {1, 2, 3, 0}, .layout = layout});
+    const Tensor want = conv2d(padded, weight, {}, {.stride = 2, .layout = layout});
+    EXPECT_EQ(y.shape(), want.shape());
+    EXPECT_EQ(y.to_vector<float>(), want.to_vector<float>());
+  }
+}
+
+TEST(Conv2d, ConvertsTheImagesOfALayerThatStaysFloat32) {
+  const Tensor x = cast(counting({1, 1, 3, 3}), DType::kFloat16), weight = Tensor::full({1, 1, 2, 2}, 0.25);
+  const Tensor y = conv2d(x, weight, {}, {.keep_float32 = true});
+  EXPECT_EQ(y.dtype(), DType::kFloat32);
+  EXPECT_EQ(y.to_vector<float>(), conv2d(cast(x, DType::kFloat32), weight).to_vector<float>());
+}
+
 TEST(Conv2d, DilationSpreadsTheTaps) {
   const Tensor x = counting({1, 1, 1, 5});
   const Tensor weight = Tensor::from_values<float>({1, 10}, {1, 1, 1, 2});
@@ -86,7 +116,7 @@ TEST(Conv2d, GroupsKeepTheirChannelsApart) {
 TEST(Conv2d, EmptyBatch) {
   for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
     for (const int64_t channels : {2, 32}) {
-      const Conv2dOptions options{.padding = {1, 1}, .layout = layout};
+      const Conv2dAttributes options{.padding = {1, 1}, .layout = layout};
       const Tensor x = Tensor::empty(image_shape(layout, 0, 3, 5, 6));
       const Tensor weight = Tensor::full(image_shape(layout, channels, 3, 3, 3), 1.0);
       const Tensor y = conv2d(x, weight, {}, options);
@@ -100,7 +130,7 @@ TEST(Conv2d, EmptyBatch) {
 
 TEST(Conv2d, NothingReadsBeyondTheImage) {
   // Values that padding or a neighbouring image might pick up by mistake would turn the result into NaN.
-  const Conv2dOptions options{.padding = {1, 1}, .layout = Layout::kNHWC};
+  const Conv2dAttributes options{.padding = {1, 1}, .layout = Layout::kNHWC};
   std::vector<float> values(2 * 4 * 4 * 3, 1.0F);
   std::fill(values.begin() + 4 * 4 * 3, values.end(), std::nanf(""));
   const Tensor x = Tensor::from_values(values, {2, 4, 4, 3});
@@ -132,7 +162,7 @@ void expect_close(const std::vector<float>& a, const std::vector<float>& b, floa
 
 struct Case {
   int64_t batch, in, out, height, width, kernel;
-  Conv2dOptions options;
+  Conv2dAttributes options;
 };
 
 const std::vector<Case>& cases() {
@@ -154,7 +184,7 @@ const std::vector<Case>& cases() {
 /// The three ops of a case on two kernels, in both layouts. `tolerance`: of values; filters are sums of more.
 void compare_kernels(const Case& c, const char* first, const char* second, DType dtype, float tolerance) {
   for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
-    Conv2dOptions options = c.options;
+    Conv2dAttributes options = c.options;
     options.layout = layout;
     SCOPED_TRACE(fmt::format("{} {} in {} out {} {}x{} kernel {}", to_string(dtype),
                              sinter::to_string(options), c.in, c.out, c.height, c.width, c.kernel));
@@ -231,7 +261,7 @@ TEST(Conv2dKernels, WinogradDoesNotDependOnTheThreads) {
 }
 
 TEST(Conv2dKernels, WinogradReadsNoOtherImage) {
-  const Conv2dOptions options{.padding = {1, 1}, .layout = Layout::kNHWC};
+  const Conv2dAttributes options{.padding = {1, 1}, .layout = Layout::kNHWC};
   std::vector<float> values(2 * 5 * 5 * 16, 1.0F);
   std::fill(values.begin() + 5 * 5 * 16, values.end(), std::nanf(""));
   const Tensor x = Tensor::from_values(values, {2, 5, 5, 16});
@@ -315,6 +345,12 @@ TEST(Conv2dErrors, NameWhatWasExpected) {
               conv2d(x, weight, {}, {.padding = {0, -1}});
             }),
             "[conv2d] expected a padding of at least 0 but got (0, -1)");
+  EXPECT_EQ(message_of([&] {
+              conv2d(x, weight, {}, {.padding = {0, 1, 0, -1}});
+            }),
+            "[conv2d] expected a padding of at least 0 but got (0, -1)");
+  EXPECT_EQ(message_of([&] { conv2d(x, weight, Tensor::zeros({6}), {.bias = false}); }),
+            "[conv2d] expected no bias, as the options say, but got one of shape (6,)");
   EXPECT_EQ(message_of([&] { conv2d(x, weight, {}, {.groups = 0}); }),
             "[conv2d] expected at least 1 group but got 0");
 }
@@ -329,6 +365,11 @@ TEST(Conv2dErrors, GradientsCheckTheirShapes) {
               vjp::conv2d_input(Tensor::zeros({2, 6, 3, 3}), weight, {-1, 5});
             }),
             "[conv2d_grad_input] expected an input size of at least 0 but got (-1, 5)");
+  EXPECT_EQ(message_of([&] {
+              vjp::conv2d_input(Tensor::zeros({2, 6, 3, 3}), weight, {5, 5}, {.padding = {0, 1, 0, 0}});
+            }),
+            "[conv2d_grad_input] expected the same padding on both sides of an axis but got top 0, bottom 1, "
+            "left 0, right 0");
   EXPECT_EQ(message_of([&] {
               vjp::conv2d_weight(Tensor::zeros({3, 6, 3, 3}), Tensor::zeros({2, 4, 5, 5}), {3, 3});
             }),

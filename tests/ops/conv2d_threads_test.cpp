@@ -33,7 +33,7 @@ bool same_bytes(const Tensor& a, const Tensor& b) {
 /// x, weight and options of one convolution.
 struct Problem {
   Tensor x, weight;
-  Conv2dOptions options;
+  Conv2dAttributes options;
 
   Conv2dGeometry geometry() const { return conv2d_geometry("test", x.shape(), weight.shape(), options); }
 };

@@ -113,7 +113,7 @@ TEST(ShapeLimits, Convolution) {
               std::string::npos);
   }
   // A long filter times a long dilation: 2^32 * (2^31 - 1) is still a number, 2^33 times that is none.
-  const Conv2dOptions dilated{.dilation = {1, kLargest}};
+  const Conv2dAttributes dilated{.dilation = {1, kLargest}};
   EXPECT_EQ(message_of([&] {
               conv2d_geometry("c", {1, 1, 1, 4}, {1, 1, 1, (int64_t{1} << 33) + 1}, dilated);
             }),
@@ -136,9 +136,9 @@ TEST(ShapeLimits, Convolution) {
 TEST(ShapeLimits, ConvolutionsOfPaddingAlone) {
   // Three outputs an axis, of which one reads the image, and 2^32 columns of padding that need no memory.
   constexpr int64_t kFar = std::numeric_limits<int32_t>::max();
-  const Conv2dOptions options{.stride = {kFar, kFar}, .padding = {kFar, kFar}};
+  const Conv2dAttributes options{.stride = {kFar, kFar}, .padding = {kFar, kFar}};
   for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
-    Conv2dOptions own = options;
+    Conv2dAttributes own = options;
     own.layout = layout;
     const Tensor x = Tensor::full({1, 1, 1, 1}, 3.0), weight = Tensor::full({1, 1, 1, 1}, 2.0);
     const Tensor y = conv2d(x, weight, {}, own);

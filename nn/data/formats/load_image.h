@@ -10,7 +10,6 @@
 #include <sinter/nn/data/image/jpeg.h>
 #include <sinter/nn/data/normalize.h>
 #include <sinter/nn/data/transforms.h>
-#include <sinter/nn/module/default_layout.h>
 
 namespace sinter::nn::data {
 
@@ -20,7 +19,7 @@ struct LoadImageOptions {
   DecodeOptions decode = {};  ///< 3 channels, upright
   Transforms transforms = {};
   Normalization normalization = {};
-  Layout layout = nn::default_layout();
+  Layout layout = Layout::kNCHW;
   DType dtype = DType::kFloat32;  ///< float32, float16 or bfloat16
   Device device = {};
 };

@@ -168,11 +168,11 @@ DatasetPair open_divided(const fs::path& folder, const DecodeOptions& decode, co
 
 }  // namespace
 
-DatasetPair open_dataset(const fs::path& folder, const DecodeOptions& decode, uint64_t max_idx_values,
-                         const HoldOut& share) {
+DatasetPair open_dataset(const fs::path& folder, const OpenDatasetOptions& options) {
+  const DecodeOptions& decode = options.decode;
   if (!is_folder(folder)) throw_error<IoError>("[dataset] {}: expected a folder", folder.string());
-  if (share.fraction > 0) return open_divided(folder, decode, share);
-  if (find_idx(folder, {"train-images-idx3-ubyte"})) return open_idx_pair(folder, max_idx_values);
+  if (options.hold_out.fraction > 0) return open_divided(folder, decode, options.hold_out);
+  if (find_idx(folder, {"train-images-idx3-ubyte"})) return open_idx_pair(folder, options.max_idx_values);
   if (is_file(folder / "data_batch_1.bin")) return open_cifar10_pair(folder);
   if (is_file(folder / "train.bin")) return open_cifar100_pair(folder);
   if (is_file(folder / "train.rec")) return open_record_pair(folder, decode);

@@ -26,6 +26,12 @@ struct HoldOut {
   uint64_t seed = 0;
 };
 
+struct OpenDatasetOptions {
+  HoldOut hold_out = {};
+  DecodeOptions decode = {};                ///< of records, shards and image folders
+  uint64_t max_idx_values = kIdxMaxValues;  ///< of IDX files (see parse_idx)
+};
+
 /// Opens a folder that holds one of
 /// - IDX files {train,test|t10k}-images-idx3-ubyte[.gz] and {train,test|t10k}-labels-idx1-ubyte[.gz];
 /// - CIFAR-10: data_batch_1.bin ... data_batch_5.bin, test_batch.bin, perhaps batches.meta.txt;
@@ -35,11 +41,11 @@ struct HoldOut {
 ///   of whom was seen (open_verification_set);
 /// - tar shards: `train*.tar` and `test*.tar` or `val*.tar`, or both, perhaps classes.txt (see open_shards);
 /// - image folders: `train/<class>/` and `test/<class>/` or `val/<class>/`, or both;
-/// - with a `share` to be tested on: shards `train*.tar`, or any `*.tar`, or folders `<class>/` or
+/// - with a share to `hold_out` for testing: shards `train*.tar`, or any `*.tar`, or folders `<class>/` or
 ///   `train/<class>/`, without images to test on beside them.
-/// `decode` concerns records, shards and image folders only, `max_idx_values` IDX files (see parse_idx).
 /// Throws IoError if it is none of these, or damaged, or has images to test on besides the share.
-DatasetPair open_dataset(const std::filesystem::path& folder, const DecodeOptions& decode = {},
-                         uint64_t max_idx_values = kIdxMaxValues, const HoldOut& share = {});
+///
+///   DatasetPair data = open_dataset("flowers", {.hold_out = {.fraction = 0.1}});
+DatasetPair open_dataset(const std::filesystem::path& folder, const OpenDatasetOptions& options = {});
 
 }  // namespace sinter::nn::data

@@ -18,14 +18,14 @@ BatchNorm::BatchNorm(const char* tag, int rank, int64_t channels, const BatchNor
   running_var = buffer("running_var", Tensor::full({channels}, 1.0), norm);
   num_batches_tracked =
       buffer("num_batches_tracked", Tensor::scalar(int64_t{0}), {.on_host = true, .optional = true});
-  if (rank == 4) works_in(options.layout);
+  rank == 4 ? works_in(options.layout) : starts_in(options.layout);
   describe(fmt::format("{}", channels));
 }
 
 Tensor BatchNorm::forward(const Tensor& x) const {
   if (rank_ == 4) check_batch(tag_, x);
   SINTER_CHECK(x.rank() == rank_, "[{}] expected input of rank {} but got shape {}", tag_, rank_, x.shape());
-  if (rank_ == 4) check_channels(tag_, x, weight.shape()[0], options_.layout);
+  if (rank_ == 4) check_channels(tag_, x, weight.shape()[0], layout());
   const bool is_training = training();
   SINTER_CHECK(
       !is_training || options_.momentum || call_tracer() == nullptr,
@@ -35,16 +35,15 @@ Tensor BatchNorm::forward(const Tensor& x) const {
   const int64_t batches = is_training ? *num_batches_tracked.tensor().data<int64_t>() : 0;
   const double momentum = options_.momentum.value_or(1.0 / static_cast<double>(batches + 1));
   const Communicator* const ranks = is_training ? SyncBatchNormScope::ranks() : nullptr;
-  const Tensor y =
-      ranks != nullptr
-          ? ops::sync_batch_norm(
-                x, weight, bias, running_mean, running_var,
-                {.epsilon = options_.epsilon, .momentum = momentum, .layout = options_.layout}, *ranks)
-          : ops::batch_norm(x, weight, bias, running_mean, running_var,
-                            {.epsilon = options_.epsilon,
-                             .momentum = momentum,
-                             .training = is_training,
-                             .layout = options_.layout});
+  const Tensor y = ranks != nullptr
+                       ? ops::sync_batch_norm(
+                             x, weight, bias, running_mean, running_var,
+                             {.epsilon = options_.epsilon, .momentum = momentum, .layout = layout()}, *ranks)
+                       : ops::batch_norm(x, weight, bias, running_mean, running_var,
+                                         {.epsilon = options_.epsilon,
+                                          .momentum = momentum,
+                                          .training = is_training,
+                                          .layout = layout()});
   if (is_training) {
     host_effect(running_mean.tensor(), [count = num_batches_tracked.tensor()] { ++*count.data<int64_t>(); });
   }

@@ -3,7 +3,6 @@
 
 #include <optional>
 
-#include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
 
 namespace sinter::nn {
@@ -13,7 +12,7 @@ struct BatchNormOptions {
   /// Weight of the new batch in the running statistics; none: they are the mean over all batches so far, as
   /// with PyTorch's momentum None.
   std::optional<double> momentum = 0.1;
-  Layout layout = default_layout();  ///< of rank-4 inputs
+  Layout layout = Layout::kNCHW;  ///< of rank-4 inputs
 };
 
 /// Normalises each channel over the batch (training) or by the running statistics (evaluation), then scales

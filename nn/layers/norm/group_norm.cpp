@@ -33,12 +33,12 @@ GroupNorm::GroupNorm(int64_t groups, int64_t channels, const GroupNormOptions& o
 }
 
 Tensor GroupNorm::forward(const Tensor& x) const {
-  check_channels("group_norm", x, channels_, options_.layout);
-  const bool is_last = options_.layout == Layout::kNHWC || x.rank() == 2;
+  check_channels("group_norm", x, channels_, layout());
+  const bool is_last = layout() == Layout::kNHWC || x.rank() == 2;
   SINTER_CHECK((x.rank() == 2 || x.rank() == 4) && x.shape()[is_last ? x.rank() - 1 : 1] == channels_,
                "[group_norm] expected (N, C) or images of {} channels in {} but got shape {}", channels_,
-               to_string(options_.layout), x.shape());
-  return ops::group_norm(x, groups_, weight, bias, {.epsilon = options_.epsilon, .layout = options_.layout});
+               to_string(layout()), x.shape());
+  return ops::group_norm(x, groups_, weight, bias, {.epsilon = options_.epsilon, .layout = layout()});
 }
 
 InstanceNorm2d::InstanceNorm2d(int64_t channels, const InstanceNormOptions& options)
@@ -55,11 +55,11 @@ InstanceNorm2d::InstanceNorm2d(int64_t channels, const InstanceNormOptions& opti
 
 Tensor InstanceNorm2d::forward(const Tensor& x) const {
   check_batch("instance_norm", x);
-  check_channels("instance_norm", x, channels_, options_.layout);
-  SINTER_CHECK(x.rank() == 4 && x.size(options_.layout == Layout::kNHWC ? 3 : 1) == channels_,
+  check_channels("instance_norm", x, channels_, layout());
+  SINTER_CHECK(x.rank() == 4 && x.size(layout() == Layout::kNHWC ? 3 : 1) == channels_,
                "[instance_norm] expected images of {} channels in {} but got shape {}", channels_,
-               to_string(options_.layout), x.shape());
-  return ops::instance_norm(x, weight, bias, {.epsilon = options_.epsilon, .layout = options_.layout});
+               to_string(layout()), x.shape());
+  return ops::instance_norm(x, weight, bias, {.epsilon = options_.epsilon, .layout = layout()});
 }
 
 }  // namespace sinter::nn

@@ -2,7 +2,6 @@
 // each channel's image.
 #pragma once
 
-#include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
 
 namespace sinter::nn {
@@ -37,7 +36,7 @@ class LayerNorm : public Module {
 struct GroupNormOptions {
   double epsilon = 1e-5;  ///< >= 0, added to the variance
   bool affine = true;     ///< scale and shift each channel
-  Layout layout = default_layout();
+  Layout layout = Layout::kNCHW;
 };
 
 /// As LayerNorm, but over each of `groups` equal parts of the channels and all pixels, with a scale and shift
@@ -62,7 +61,7 @@ class GroupNorm : public Module {
 struct InstanceNormOptions {
   double epsilon = 1e-5;  ///< >= 0, added to the variance
   bool affine = false;    ///< scale and shift each channel
-  Layout layout = default_layout();
+  Layout layout = Layout::kNCHW;
 };
 
 /// As GroupNorm with a group for every channel, of images alone; as torch's, without running statistics.

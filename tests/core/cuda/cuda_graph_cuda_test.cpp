@@ -146,8 +146,8 @@ float eager_step(const TinyNet& net) {
 class PreparedStep {
  public:
   explicit PreparedStep(const TinyNet& net) {
-    const Tensor map =
-        add("relu", {add("conv2d", {net.x, net.filters, {}}, ops::Conv2dOptions{.padding = {1, 1}})[0]})[0];
+    const Tensor map = add(
+        "relu", {add("conv2d", {net.x, net.filters, {}}, ops::Conv2dAttributes{.padding = {1, 1}})[0]})[0];
     const Tensor rows = Tensor::over(map.storage(), map.offset_bytes(),
                                      {Shape{TinyNet::kBatch, net.weight.shape()[1]}, DType::kFloat32, kGpu});
     const Tensor logits = add("linear", {rows, net.weight, net.bias})[0];

@@ -228,7 +228,9 @@ TEST(TensorTest, RefusesMisuse) {
   EXPECT_EQ(message_of([&] { x.item(); }),
             "[tensor] item() needs a tensor with one element but got shape (2, 3)");
   EXPECT_EQ(message_of([&] { x.size(2); }), "[tensor] axis 2 is out of range for a tensor of rank 2");
-  EXPECT_EQ(message_of([&] { Tensor().shape(); }), "[tensor] this tensor is undefined");
+  EXPECT_EQ(message_of([&] { Tensor().shape(); }),
+            "[tensor] expected a tensor but got an undefined one, such as the gradient of a leaf that no "
+            "backward() has reached or that is frozen");
   EXPECT_EQ(message_of([&] { Tensor::from_values(std::vector<float>{1}, {2}); }),
             "[tensor] shape (2,) has 2 elements but 1 values were given");
   EXPECT_EQ(message_of([&] { Tensor::full({1}, 0, DType::kInt64).set_requires_grad(true); }),

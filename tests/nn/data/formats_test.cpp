@@ -410,6 +410,17 @@ TEST(OpenDataset, KnowsCifarAndFolders) {
   ASSERT_NE(three.validation, nullptr);
   EXPECT_EQ(three.validation->size(), 1);
   EXPECT_EQ(three.validation->get(0).label, 1);
+  EXPECT_EQ(
+      message_of<IoError>([&] { open_dataset(folder.path() / "folders", {.hold_out = {.fraction = 0.5}}); }),
+      "[dataset] " + (folder.path() / "folders").string() +
+          ": has images to test on; expected none beside a share of the others");
+  for (const char* image : {"a/1.jpg", "a/2.jpg", "b/1.jpg", "b/2.jpg"})
+    folder.write(std::string("whole/") + image, load_picture("rgb.jpg"));
+  const DatasetPair divided = open_dataset(
+      folder.path() / "whole", {.hold_out = {.fraction = 0.5, .seed = 3}, .decode = {.channels = 1}});
+  EXPECT_EQ(divided.train->size(), 2);
+  EXPECT_EQ(divided.test->size(), 2);
+  EXPECT_EQ(divided.test->get(0).image.channels, 1) << "as the options say to decode";
 
   folder.write("idx/train-images-idx3-ubyte", kPlain);
   const std::string idx = (folder.path() / "idx").string();
