@@ -32,7 +32,11 @@ constexpr size_t kMostMeasured = 16;  // for each approach
 // Engines with sums, or an epilogue, are few and alike, and most are compiled when they are built.
 constexpr size_t kMostMeasuredOfSums = 4, kMostMeasuredOfEpilogues = 8;
 constexpr size_t kMostMeasuredBesideOwn = 3;  // where Sinter's own plan is one of them
-constexpr double kHopeless = 1.5;             // times the best time: one run is enough to tell
+constexpr double kHopeless = 1.5;             // times the best time: fewer runs are enough to tell
+// Of favourites of each approach; behind them the search ends once so many microseconds went into hopeless
+// ones.
+constexpr size_t kFavourites = 4;
+constexpr double kMostWasted = 2e5;
 // Times what memory takes for x, weight and y once: no plan is worth a search beside an own one of that time.
 constexpr double kNearMemory = 1.5;
 
@@ -193,7 +197,8 @@ class ConvCandidates final : public PlanCandidates {
   }
 
   bool build(size_t i) override {
-    if (best_time_ <= good_time_) return false;
+    const bool has_wasted = wasted_ > kMostWasted && i >= kFavourites * approaches_.size();
+    if (best_time_ <= good_time_ || has_wasted) return false;
     if (candidates_[i].plan != nullptr) {  // an own one
       return candidates_[i].plan->workspace_bytes() <= problem_.workspace_limit;
     }
@@ -214,6 +219,7 @@ class ConvCandidates final : public PlanCandidates {
       grow_workspace(plan.workspace_bytes());
       const auto run = [&] { plan.run(timer_->stream(), arrays_, workspace_); };
       const double time = timer_->measure(run, kHopeless * best_time_);
+      if (time > kHopeless * best_time_) wasted_ += 2 * time;  // at least so often it ran
       best_time_ = std::min(best_time_, time);
       log::debug("[cudnn] {}: {:.1f} us, {} bytes, {}", to_string(problem_), time, plan.workspace_bytes(),
                  plan.name());
@@ -263,7 +269,7 @@ class ConvCandidates final : public PlanCandidates {
   std::list<Approach> approaches_;  // candidates point into it
   std::vector<Candidate> candidates_;
   std::unique_ptr<WorkTimer> timer_;
-  double best_time_ = std::numeric_limits<double>::infinity(), good_time_ = 0;  // microseconds
+  double best_time_ = std::numeric_limits<double>::infinity(), good_time_ = 0, wasted_ = 0;  // microseconds
   ConvArrays arrays_;
   void* workspace_ = nullptr;
   size_t workspace_bytes_ = 0;
