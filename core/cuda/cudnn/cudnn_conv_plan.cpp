@@ -145,10 +145,9 @@ class ConvCandidates final : public PlanCandidates {
       candidates_.push_back({.name = own->name(), .plan = std::move(own)});
       good_time_ = kNearMemory * traffic_of(problem) / device_traits(problem.device).dram_bytes_per_us;
     }
-    approaches_.emplace_back(handle, problem, rules);
-    for (const ConvStaging& staging : stagings_of(problem, rules)) {
-      approaches_.emplace_back(handle, problem, rules, staging);
-    }
+    const std::vector<ConvStaging> stagings = stagings_of(problem, rules);
+    if (!problem.sums || stagings.empty()) approaches_.emplace_back(handle, problem, rules);
+    for (const ConvStaging& staging : stagings) approaches_.emplace_back(handle, problem, rules, staging);
     // In turns, so that the favourites of all approaches are among the first.
     size_t turns = 0;
     for (const Approach& approach : approaches_) turns = std::max(turns, approach.configs.size());
