@@ -23,7 +23,7 @@ class WorkTimer {
   /// Zero bytes give nullptr. Throws OutOfMemory.
   virtual void* scratch(size_t bytes) = 0;
 
-  /// Microseconds of the work that `queue` puts on stream(): median_time() of runs after one that warms up.
+  /// Microseconds of the work that `queue` puts on stream(): its median_time().
   virtual double measure(const std::function<void()>& queue,
                          double hopeless = std::numeric_limits<double>::infinity()) = 0;
 };

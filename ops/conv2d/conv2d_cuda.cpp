@@ -7,6 +7,7 @@
 
 #include <sinter/core/cuda/cuda_check.h>
 #include <sinter/core/cuda/cudnn/cudnn_conv_plan.h>
+#include <sinter/core/cuda/cudnn/depthwise_conv_plan.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/conv2d/conv2d_kernels_cuda.h>
 
@@ -189,8 +190,11 @@ std::shared_ptr<const Prepared> prepare_cudnn(const KernelQuery& query) {
   if (!is_for_cudnn(prepared->geometry, input.dtype)) return nullptr;
   ConvProblem problem = problem_of(prepared->geometry, pass, input.dtype, input.device);
   if constexpr (tail == Tail::kSumsByPlan) {
-    // A bias is added afterwards; both rows of sums must be aligned.
-    if (query.has_input(2) || prepared->geometry.out_channels % 4 != 0) return nullptr;
+    // A bias is added afterwards; both rows of sums must be aligned. Sinter's own plan and a pass over its
+    // result are many times as fast as what cuDNN sums.
+    if (query.has_input(2) || prepared->geometry.out_channels % 4 != 0 || cuda::is_depthwise_conv(problem)) {
+      return nullptr;
+    }
     problem.sums = true;
   }
   if constexpr (tail == Tail::kActByPlan) {

@@ -64,6 +64,8 @@ const Case kCases[] = {
     {2, 128, 14, 128, 3, 2, 1, 1},  //
     {2, 256, 14, 64, 1, 1, 0, 1},   //
     {2, 32, 15, 32, 3, 1, 1, 32},   // depthwise
+    {2, 36, 15, 36, 3, 2, 1, 18},   // two channels to a group
+    {2, 30, 15, 30, 3, 1, 1, 30},   // depthwise, for cuDNN
     {3, 5, 9, 7, 3, 2, 0, 1},       // nothing divides
 };
 
@@ -165,6 +167,9 @@ TEST_F(Conv2dCuda, AgreesWithTheCpuOnTimedPlans) {
   settings::set_autotune(true);
   check(kCases[1], DType::kFloat16, Layout::kNHWC, 0, default_tolerance(DType::kFloat16));
   check(kCases[2], DType::kFloat32, Layout::kNCHW, 0, default_tolerance(DType::kFloat32));
+  for (const Case& depthwise : {kCases[4], kCases[5], kCases[6]}) {
+    check(depthwise, DType::kFloat16, Layout::kNHWC, 0, default_tolerance(DType::kFloat16));
+  }
 }
 
 TEST_F(Conv2dCuda, Tf32IsCloseAndMustBeAllowed) {

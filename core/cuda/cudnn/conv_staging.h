@@ -99,7 +99,8 @@ inline std::string to_string(const ConvStaging& staging) {
 }
 
 /// The stagings that may make a convolution faster; none for most. `tensor_cores`: whether they may compute
-/// it.
+/// it. With sums, only those that fill packs: what sums up with half of one is compiled for a second, and
+/// slow.
 inline std::vector<ConvStaging> conv_stagings(const ConvProblem& problem, bool tensor_cores) {
   using enum AxisStaging;
   const int64_t channels = problem.x[1], pack = 16 / static_cast<int64_t>(size_of(problem.dtype));
@@ -109,7 +110,7 @@ inline std::vector<ConvStaging> conv_stagings(const ConvProblem& problem, bool t
     return {};
   }
   std::vector<ConvStaging> stagings;
-  if (channels < pack / 2) stagings.push_back({.channels = pack / 2});
+  if (channels < pack / 2 && !problem.sums) stagings.push_back({.channels = pack / 2});
   stagings.push_back({.channels = detail::round_up(channels, pack)});
 
   const auto [down, across] = problem.stride;

@@ -17,7 +17,9 @@
 #include <sinter/core/cuda/cudnn/cudnn_conv_graph.h>
 #include <sinter/core/cuda/cudnn/cudnn_conv_limits.h>
 #include <sinter/core/cuda/cudnn/cudnn_conv_plan.h>
+#include <sinter/core/cuda/cudnn/depthwise_conv_plan.h>
 #include <sinter/core/cuda/cudnn/staged_conv_plan.h>
+#include <sinter/core/cuda/device_traits.h>
 #include <sinter/core/runtime/plan_cache.h>
 #include <sinter/core/runtime/plan_store.h>
 #include <sinter/core/runtime/settings.h>
@@ -29,7 +31,14 @@ namespace {
 constexpr size_t kMostMeasured = 16;  // for each approach
 // Engines with sums, or an epilogue, are few and alike, and most are compiled when they are built.
 constexpr size_t kMostMeasuredOfSums = 4, kMostMeasuredOfEpilogues = 8;
-constexpr double kHopeless = 1.5;  // times the best time: one run is enough to tell
+constexpr size_t kMostMeasuredBesideOwn = 3;  // where Sinter's own plan is one of them
+constexpr double kHopeless = 1.5;             // times the best time: fewer runs are enough to tell
+// Of favourites of each approach; behind them the search ends once so many microseconds went into hopeless
+// ones.
+constexpr size_t kFavourites = 4;
+constexpr double kMostWasted = 2e5;
+// Times what memory takes for x, weight and y once: no plan is worth a search beside an own one of that time.
+constexpr double kNearMemory = 1.5;
 
 // ---- a plan
 
@@ -99,6 +108,14 @@ size_t bytes_of(const std::array<int64_t, 4>& extents, DType dtype) {
   return static_cast<size_t>(count) * size_of(dtype);
 }
 
+/// Bytes of x, weight and y.
+double traffic_of(const ConvProblem& problem) {
+  size_t bytes = 0;
+  for (const auto* extents : {&problem.x, &problem.weight, &problem.y})
+    bytes += bytes_of(*extents, problem.dtype);
+  return static_cast<double>(bytes);
+}
+
 /// One way to put the problem to cuDNN: as it is, or staged.
 struct Approach {
   std::optional<ConvStaging> staging;
@@ -123,10 +140,14 @@ class ConvCandidates final : public PlanCandidates {
  public:
   ConvCandidates(cudnnHandle_t handle, const ConvProblem& problem, const ConvRules& rules)
       : handle_(handle), problem_(problem) {
-    approaches_.emplace_back(handle, problem, rules);
-    for (const ConvStaging& staging : stagings_of(problem, rules)) {
-      approaches_.emplace_back(handle, problem, rules, staging);
+    if (is_depthwise_conv(problem)) {
+      std::unique_ptr<ConvPlan> own = make_depthwise_conv_plan(problem);
+      candidates_.push_back({.name = own->name(), .plan = std::move(own)});
+      good_time_ = kNearMemory * traffic_of(problem) / device_traits(problem.device).dram_bytes_per_us;
     }
+    const std::vector<ConvStaging> stagings = stagings_of(problem, rules);
+    if (!problem.sums || stagings.empty()) approaches_.emplace_back(handle, problem, rules);
+    for (const ConvStaging& staging : stagings) approaches_.emplace_back(handle, problem, rules, staging);
     // In turns, so that the favourites of all approaches are among the first.
     size_t turns = 0;
     for (const Approach& approach : approaches_) turns = std::max(turns, approach.configs.size());
@@ -145,6 +166,7 @@ class ConvCandidates final : public PlanCandidates {
   std::string name(size_t i) const override { return candidates_[i].name; }
   /// How many to time.
   size_t most_measured() const {
+    if (is_depthwise_conv(problem_)) return kMostMeasuredBesideOwn;
     const size_t each = problem_.sums                  ? kMostMeasuredOfSums
                         : problem_.epilogue.is_there() ? kMostMeasuredOfEpilogues
                                                        : kMostMeasured;
@@ -174,6 +196,11 @@ class ConvCandidates final : public PlanCandidates {
   }
 
   bool build(size_t i) override {
+    const bool has_wasted = wasted_ > kMostWasted && i >= kFavourites * approaches_.size();
+    if (best_time_ <= good_time_ || has_wasted) return false;
+    if (candidates_[i].plan != nullptr) {  // an own one
+      return candidates_[i].plan->workspace_bytes() <= problem_.workspace_limit;
+    }
     const Approach& approach = *candidates_[i].approach;
     std::unique_ptr<ConvPlan> plan =
         CudnnConvPlan::make(handle_, approach.problem, approach.graph, std::move(*candidates_[i].config));
@@ -191,6 +218,7 @@ class ConvCandidates final : public PlanCandidates {
       grow_workspace(plan.workspace_bytes());
       const auto run = [&] { plan.run(timer_->stream(), arrays_, workspace_); };
       const double time = timer_->measure(run, kHopeless * best_time_);
+      if (time > kHopeless * best_time_) wasted_ += 2 * time;  // at least so often it ran
       best_time_ = std::min(best_time_, time);
       log::debug("[cudnn] {}: {:.1f} us, {} bytes, {}", to_string(problem_), time, plan.workspace_bytes(),
                  plan.name());
@@ -240,7 +268,7 @@ class ConvCandidates final : public PlanCandidates {
   std::list<Approach> approaches_;  // candidates point into it
   std::vector<Candidate> candidates_;
   std::unique_ptr<WorkTimer> timer_;
-  double best_time_ = std::numeric_limits<double>::infinity();
+  double best_time_ = std::numeric_limits<double>::infinity(), good_time_ = 0, wasted_ = 0;  // microseconds
   ConvArrays arrays_;
   void* workspace_ = nullptr;
   size_t workspace_bytes_ = 0;
@@ -282,6 +310,7 @@ std::string cache_text(const PlanKey& key) {
   // A winner among fewer candidates, found by an earlier version, does not count.
   const size_t stagings = ConvCandidates::stagings_of(key.problem, key.rules).size();
   if (stagings > 0) text += fmt::format(" stagings {}", stagings);
+  if (is_depthwise_conv(key.problem)) text += " depthwise";
   return text;
 }
 

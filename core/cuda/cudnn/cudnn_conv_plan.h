@@ -1,5 +1,5 @@
-// cuDNN's convolutions behind one small interface: a problem in, a plan out. How plans are found:
-// docs/cudnn.md.
+// cuDNN's convolutions, and Sinter's own depthwise ones, behind one small interface: a problem in, a plan
+// out. How plans are found: docs/cudnn.md.
 #pragma once
 
 #include <array>
@@ -70,14 +70,15 @@ class ConvPlan {
  public:
   virtual ~ConvPlan() = default;
   virtual size_t workspace_bytes() const = 0;
-  /// cuDNN's engine and its knobs, and the staging if there is one (core/cuda/conv_staging.h), for logs.
+  /// cuDNN's engine and its knobs, and the staging if there is one (core/cuda/cudnn/conv_staging.h), or
+  /// "depthwise", for logs.
   virtual const std::string& name() const = 0;
   /// Queues the convolution. The stream's device is the current one. Throws DeviceError.
   virtual void run(const Stream& stream, const ConvArrays& arrays, void* workspace) const = 0;
 };
 
 /// The plan for a problem under the present settings (core/runtime/settings.h), found at the first call and
-/// then remembered, up to settings::plan_limit() of them; nullptr if cuDNN has none. Does not time plans
+/// then remembered, up to settings::plan_limit() of them; nullptr if there is none. Does not time plans
 /// while any thread captures work (Capture in core/runtime/backend.h); what is captured needs its plans as
 /// long as it is launched. Throws DeviceError if cuDNN is not usable.
 std::shared_ptr<const ConvPlan> find_conv_plan(const ConvProblem& problem);

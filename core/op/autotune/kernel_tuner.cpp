@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kAlignment = 16;            // that kernels of such ops may ask for
 constexpr size_t kWorkspaceAlignment = 256;  // KernelContext::workspace()
-constexpr double kSlowerThanTheBest = 1.5;   // two runs are enough to tell
+constexpr double kSlowerThanTheBest = 1.5;   // fewer runs are enough to tell
 
 size_t offset_of(const KernelQuery& query, size_t i) {
   return i < query.inputs().size() ? reinterpret_cast<uintptr_t>(query.inputs()[i].data) % kAlignment : 0;

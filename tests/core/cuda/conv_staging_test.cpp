@@ -170,6 +170,10 @@ TEST(ConvStaging, TheFirstLayerOfResNet) {
 
   problem.pass = ConvPass::kGradInput;
   EXPECT_EQ(names_of(problem), (Names{"plain,plain,4", "plain,plain,8", "blocks,blocks,16"}));
+
+  problem = first_layer(3);
+  problem.sums = true;
+  EXPECT_EQ(names_of(problem), (Names{"plain,plain,8", "blocks,blocks,16", "blocks,windows,48"}));
 }
 
 TEST(ConvStaging, SmallImages) {
