@@ -36,6 +36,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/sinterConfigVersion.cmake
 install(FILES ${PROJECT_BINARY_DIR}/sinterConfig.cmake ${PROJECT_BINARY_DIR}/sinterConfigVersion.cmake
               ${PROJECT_SOURCE_DIR}/cmake/FindWebP.cmake
               ${PROJECT_SOURCE_DIR}/cmake/FindLibDeflate.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/FindOneDnn.cmake
         DESTINATION ${SINTER_CMAKE_DIR} COMPONENT development)
 
 # ---- Debian packages -----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ message(STATUS "  SINTER_CUDA              ${SINTER_CUDA} (built: ${SINTER_WITH_
 message(STATUS "  SINTER_GLOO              ${SINTER_GLOO} (built: ${SINTER_WITH_GLOO})")
 message(STATUS "  SINTER_LIBDEFLATE        ${SINTER_LIBDEFLATE} (built: ${SINTER_WITH_LIBDEFLATE})")
 message(STATUS "  SINTER_NCCL              ${SINTER_NCCL} (built: ${SINTER_WITH_NCCL})")
+message(STATUS "  SINTER_ONEDNN            ${SINTER_ONEDNN} (built: ${SINTER_WITH_ONEDNN})")
 message(STATUS "  SINTER_NVJPEG            ${SINTER_NVJPEG} (built: ${SINTER_WITH_NVJPEG})")
 message(STATUS "  SINTER_NATIVE            ${SINTER_NATIVE} (else: ${SINTER_ARCH})")
 message(STATUS "  SINTER_WERROR            ${SINTER_WERROR}")

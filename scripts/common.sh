@@ -73,5 +73,7 @@ build_packages=(
   "libdeflate-dev reading masks"
   "libgloo-dev several processes"
 )
+# Where it is version 2, of which Sinter makes use.
+if grep -qs '^VERSION_CODENAME=bookworm$' /etc/os-release; then build_packages+=("libdnnl-dev convolutions on the CPU"); fi
 example_packages=("libcli11-dev options of the example programs")
 test_packages=("libgtest-dev the tests" "procps processes that tests look for")

@@ -145,6 +145,8 @@ const std::map<std::string, Maker> kMakers = {
      [](const NetworkCase& p) -> nn::AnyModule { return nn::resnext50_32x4d({.classes = p.classes}); }},
     {"vgg16", [](const NetworkCase& p) -> nn::AnyModule { return vgg16(p); }},
     {"vgg16_prelu", [](const NetworkCase& p) -> nn::AnyModule { return vgg16_prelu(p); }},
+    {"iresnet18",
+     [](const NetworkCase& p) -> nn::AnyModule { return nn::iresnet18({.image_size = p.size}); }},
     {"iresnet50",
      [](const NetworkCase& p) -> nn::AnyModule { return nn::iresnet50({.image_size = p.size}); }},
     {"iresnet100",

@@ -33,8 +33,8 @@ struct InferCases {
   std::vector<NetworkCase> cases;  ///< of each dtype
 };
 
-/// The cases of suite "train_step" or "scaling". Throws IoError for a file that cannot be read, and
-/// InvalidArgument for a network that is not here.
+/// The cases of suite "train_step", "train_step_cpu" or "scaling". Throws IoError for a file that cannot be
+/// read, and InvalidArgument for a network that is not here.
 std::vector<NetworkCase> network_cases(const std::string& suite);
 InferCases infer_cases();
 

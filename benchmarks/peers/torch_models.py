@@ -183,6 +183,7 @@ MAKERS = {
     "resnext50_32x4d": lambda case: ResNet((3, 4, 6, 3), True, case["classes"], groups=32),
     "vgg16": vgg16,
     "vgg16_prelu": vgg16_prelu,
+    "iresnet18": lambda case: iresnet((2, 2, 2, 2)),
     "iresnet50": lambda case: iresnet((3, 4, 14, 3)),
     "iresnet100": lambda case: iresnet((3, 13, 30, 3)),
     "mobile_face_net": lambda case: mobile_face_net(),

@@ -176,6 +176,25 @@ void add_kernels(OpRegistry& registry, const char* op) {
              run_conv2d_winograd(context, geometry_of<pass, tail>(context), pass);
              run_tail<pass, tail>(context);
            }});
+  registry.add_kernel(
+      op, {.device = DeviceType::kCpu,
+           .name = "onednn",
+           .can_run =
+               [](const KernelQuery& query) {
+                 return conv2d_onednn_can_run(geometry_of<pass, tail>(query), pass, query.input(0).dtype);
+               },
+           .microseconds = [](const KernelQuery&, const Prepared*) { return best_if(true); },
+           .prepare =
+               [](const KernelQuery& query) {
+                 const bool has_bias = pass == Conv2dPass::kForward && query.has_input(2);
+                 return prepare_conv2d_onednn(geometry_of<pass, tail>(query), pass, query.input(0).dtype,
+                                              has_bias, query.threads());
+               },
+           .run =
+               [](const KernelContext& context) {
+                 run_conv2d_onednn(context);
+                 run_tail<pass, tail>(context);
+               }});
 }
 
 }  // namespace

@@ -365,14 +365,21 @@ bool conv2d_winograd_can_run(const Conv2dGeometry& g) {
   return g.groups == 1 && g.batch > 0 && fits(g.height) && fits(g.width);
 }
 
+int64_t conv2d_winograd_tiles(const Conv2dGeometry& g) {
+  return g.batch * tiles_of(g.height.output) * tiles_of(g.width.output);
+}
+
 bool conv2d_winograd_pays(const Conv2dGeometry& g, Conv2dPass pass, DType dtype) {
   constexpr int64_t kLeastChannels = 16, kLeastTiles = 128;
+  // Every block of tiles reads all transformed filters: fewer tiles would not repay making them.
+  constexpr int64_t kFiltersPerTile = 256;
   // Beyond it the partial sums of the filters' gradient would take too much memory to occupy many threads.
   constexpr int64_t kMostFilters = int64_t{1} << 17;
   const int64_t lanes = dtype == DType::kFloat64 ? kLanes<double> : kLanes<float>;
-  if (pass == Conv2dPass::kGradWeight && g.in_channels * g.out_channels > kMostFilters) return false;
+  const int64_t filters = g.in_channels * g.out_channels;
+  if (pass == Conv2dPass::kGradWeight && filters > kMostFilters) return false;
   return std::min(g.in_channels, g.out_channels) >= std::max(kLeastChannels, lanes) &&
-         g.batch * tiles_of(g.height.output) * tiles_of(g.width.output) >= kLeastTiles;
+         conv2d_winograd_tiles(g) >= std::max(kLeastTiles, filters / kFiltersPerTile);
 }
 
 size_t conv2d_winograd_workspace(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype, int threads) {
