@@ -43,7 +43,8 @@ std::string nearest(const std::string& word, const std::vector<std::string>& kno
   size_t best_distance = std::max<size_t>(1, word.size() / 3) + 1;
   for (const std::string& other : known) {
     const bool begins = word.size() >= 3 && other.starts_with(word);
-    const size_t distance = begins ? 1 : edit_distance(word, other);
+    const bool holds = word.starts_with(other + "-") || word.ends_with("-" + other);  // "batch-size"
+    const size_t distance = begins || holds ? 1 : edit_distance(word, other);
     if (distance >= best_distance) continue;
     best = other;
     best_distance = distance;
@@ -54,6 +55,7 @@ std::string nearest(const std::string& word, const std::vector<std::string>& kno
 }  // namespace
 
 std::string nearest_option(const CLI::App& app, const std::string& word) {
+  if (word == "learning-rate" && app.get_option_no_throw("--lr") != nullptr) return "lr";
   std::vector<std::string> known;
   for (const CLI::Option* option : app.get_options())
     known.insert(known.end(), option->get_lnames().begin(), option->get_lnames().end());
@@ -69,7 +71,11 @@ std::string option_for(const CLI::App& app, const std::string& word) {
   if (!fs::exists(word, ignored) && word.find('/') == std::string::npos) return {};
   const std::string ending = fs::path(word).extension();
   const bool is_weights = ending == ".safetensors" || ending == ".pth" || ending == ".pt";
-  const std::string option = ending == ".json" ? "--recipe" : is_weights ? "--load-weights" : "--data";
+  const bool is_run = fs::exists(fs::path(word) / "run.json", ignored);
+  const std::string option = ending == ".json" ? "--recipe"
+                             : is_weights      ? "--load-weights"
+                             : is_run          ? "--checkpoints"
+                                               : "--data";
   return app.get_option_no_throw(option) != nullptr ? option : "";
 }
 

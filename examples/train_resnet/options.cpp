@@ -65,8 +65,8 @@ void add_model_rows(OptionTable& table, Options& options) {
   table
       .add("--data", options.data, folder(),
            "Folder with the data: IDX files, CIFAR binaries, train.rec and val.rec, train*.tar and val*.tar, "
-           "or train/<class>/*.jpg and test/<class>/*.jpg; <class>/*.jpg or *.tar with --split. Default: the "
-           "handwritten digits that ship with Sinter")
+           "or train/<class>/*.jpg and test/<class>/*.jpg (or val/); <class>/*.jpg or *.tar with --split. "
+           "Default: the handwritten digits that ship with Sinter")
       .not_kept();
   table
       .add("--split", options.split, number(0, 0.9),

@@ -21,6 +21,11 @@ mistakes_are_told_apart_and_exit_2() {
   run 2 pngs && complains "'pngs' belongs to no option; did you mean --data pngs?"
   run 2 --epochs 3 data/pngs && complains "'data/pngs' belongs to no option; did you mean --data data/pngs?"
   run 2 some.json && complains "did you mean --recipe some.json?"
+  mkdir -p a_run && touch a_run/run.json
+  run 2 --resume a_run && complains "'a_run' belongs to no option; did you mean --checkpoints a_run?"
+  run 2 --learning-rate 0.1 && complains "there is no option --learning-rate; did you mean --lr?"
+  run 2 --batch-size 32 && complains "there is no option --batch-size; did you mean --batch?"
+  run 2 --num-workers 2 && complains "there is no option --num-workers; did you mean --workers?"
   run 2 --modle resnet20 && complains "there is no option --modle; did you mean --model?"
   run 2 --model resnet81 && complains "but got 'resnet81'; did you mean 'resnet18'?"
   run 2 --epochs 0x10 && complains "--epochs: expected a whole number from 1 to 1000000 but got '0x10'"
