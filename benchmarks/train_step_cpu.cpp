@@ -17,7 +17,6 @@
 #include <sinter/core/profile/profile.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/nn/job/train_job.h>
-#include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/optim/parameter_groups.h>
 #include <sinter/nn/optim/sgd.h>
 
@@ -69,8 +68,9 @@ class Training {
 
  private:
   static std::unique_ptr<bench::TrainNetwork> make_network(const Options& options) {
-    const nn::DefaultLayout written_in(options.layout);
-    return bench::make_trained(options.problem);
+    auto network = bench::make_trained(options.problem);
+    network->to(options.layout);
+    return network;
   }
   static Tensor make_images(const Options& options) {
     const bench::NetworkCase& problem = options.problem;

@@ -70,7 +70,7 @@ void expect_reference(const char* op, const Tensor& result, const OpSample& samp
 }
 
 /// Calls of the three ops on the same convolution.
-std::vector<OpSample> samples_of(const Conv2dOptions& options, const Shape& x_shape,
+std::vector<OpSample> samples_of(const Conv2dAttributes& options, const Shape& x_shape,
                                  const Shape& weight_shape, DType dtype) {
   SampleMaker maker(5, dtype);
   const Conv2dGeometry g = conv2d_geometry("test", x_shape, weight_shape, options);
@@ -87,7 +87,7 @@ TEST_P(Conv2dOneDnn, MatchesTheReferenceOnRandomCalls) {
   int ran[3] = {};
   for (int i = 0; i < cases; ++i) {
     SampleMaker maker(seed + static_cast<uint64_t>(i), GetParam());
-    Conv2dOptions options{.layout = Layout::kNHWC};
+    Conv2dAttributes options{.layout = Layout::kNHWC};
     if (GetParam() == DType::kBFloat16) {
       options.layout = maker.pick({Layout::kNCHW, Layout::kNHWC});
       options.groups = maker.pick<int64_t>({1, 1, 1, 2, 3});
@@ -128,7 +128,7 @@ TEST_P(Conv2dOneDnn, MatchesTheReferenceWithARestOfTheBatch) {
     if (layout == Layout::kNCHW && GetParam() == DType::kFloat32) continue;
     for (const int64_t batch : {8, 9, 33, 37}) {
       const int64_t size = batch == 37 ? 14 : 5;
-      const Conv2dOptions options{.stride = {2, 1}, .padding = {1, 1}, .layout = layout};
+      const Conv2dAttributes options{.stride = {2, 1}, .padding = {1, 1}, .layout = layout};
       const std::vector<OpSample> samples = samples_of(options, image_shape(layout, batch, 17, size, size),
                                                        image_shape(layout, 19, 17, 3, 3), GetParam());
       for (size_t i = 0; i < samples.size(); ++i) {
@@ -142,7 +142,7 @@ TEST_P(Conv2dOneDnn, MatchesTheReferenceWithARestOfTheBatch) {
 }
 
 TEST_P(Conv2dOneDnn, DoesNotDependOnTheThreads) {
-  const Conv2dOptions options{.stride = {1, 2}, .padding = {1, 1}, .layout = Layout::kNHWC};
+  const Conv2dAttributes options{.stride = {1, 2}, .padding = {1, 1}, .layout = Layout::kNHWC};
   const std::vector<OpSample> samples = samples_of(options, {21, 13, 11, 32}, {48, 3, 3, 32}, GetParam());
   for (size_t i = 0; i < samples.size(); ++i) {
     std::optional<Tensor> first;
@@ -159,7 +159,7 @@ TEST_P(Conv2dOneDnn, DoesNotDependOnTheThreads) {
 
 TEST_P(Conv2dOneDnn, ReadsNoOtherImage) {
   // A neighbour's values, read by mistake, would turn the result into NaN.
-  const Conv2dOptions options{.padding = {1, 1}, .layout = Layout::kNHWC};
+  const Conv2dAttributes options{.padding = {1, 1}, .layout = Layout::kNHWC};
   std::vector<float> values(8 * 5 * 5 * 16, 1.0F);
   std::fill(values.begin() + 4 * 5 * 5 * 16, values.end(), std::nanf(""));
   const Tensor x = Tensor::from_values(values, {8, 5, 5, 16}).to(GetParam());
@@ -172,7 +172,7 @@ TEST_P(Conv2dOneDnn, ReadsNoOtherImage) {
 }
 
 TEST_P(Conv2dOneDnn, IsChosenWhereItPays) {
-  const Conv2dOptions options{.layout = Layout::kNHWC};
+  const Conv2dAttributes options{.layout = Layout::kNHWC};
   const std::vector<OpSample> samples = samples_of(options, {8, 9, 9, 32}, {64, 1, 1, 32}, GetParam());
   for (size_t i = 0; i < samples.size(); ++i) {
     const NoGrad no_grad;
