@@ -77,6 +77,25 @@ function(sinter_precompile target)
   sinter_preprocess_precompiled(${target})
 endfunction()
 
+# Compiles those SOURCES of a target that lie in one folder as one file: headers are read, and templates instantiated, once for
+# all of them. Not under sanitizers, where the build shows that each source includes what it needs; -DCMAKE_UNITY_BUILD=OFF
+# compiles each by itself, too.
+function(sinter_join target)
+  if(SINTER_SANITIZE OR (DEFINED CMAKE_UNITY_BUILD AND NOT CMAKE_UNITY_BUILD))
+    return()
+  endif()
+  foreach(source IN LISTS ARGN)
+    file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${source})
+    cmake_path(GET folder PARENT_PATH folder)
+    string(MAKE_C_IDENTIFIER ${folder} folder)
+    set_property(SOURCE ${source} PROPERTY UNITY_GROUP ${folder})
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # takes sources that are included for headers
+    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>")
+  endif()
+endfunction()
+
 # Lets ccache see what is inside a precompiled header of GCC.
 function(sinter_preprocess_precompiled target)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

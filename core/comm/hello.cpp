@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kProtocol = "sinter-2";
 constexpr size_t kWords = 10, kOldWords = 5;
 constexpr size_t kMostName = 255;
-constexpr int64_t kMost = 1 << 30;
+constexpr int64_t kGreatest = 1 << 30;
 
 std::string host_name() {
   char name[256] = {};
@@ -24,8 +24,8 @@ std::string host_name() {
 
 /// Fills in whatever is a number there.
 bool read_place(const std::string& size, const std::string& rank, const std::string& process, Hello& hello) {
-  const auto count = to_number(size, 1, kMost), number = to_number(rank, 0, kMost),
-             id = to_number(process, 1, kMost);
+  const auto count = to_number(size, 1, kGreatest), number = to_number(rank, 0, kGreatest),
+             id = to_number(process, 1, kGreatest);
   if (!count || !number || !id) return false;
   hello.size = static_cast<int>(*count);
   hello.rank = static_cast<int>(*number);

@@ -145,18 +145,17 @@ std::vector<Augmentation> parse_augment_list(const std::string& text) {
   return list;
 }
 
-CLI::Validator augment_list() {
-  return CLI::Validator(
-      [](const std::string& text) -> std::string {
-        if (text == "none") return {};
-        try {
-          parse_augment_list(text);
-          return {};
-        } catch (const Error& error) {
-          return error.what();
-        }
-      },
-      "NAMES");
+Check augment_list() {
+  return {[](const std::string& text) -> std::string {
+            if (text == "none") return {};
+            try {
+              parse_augment_list(text);
+              return {};
+            } catch (const Error& error) {
+              return error.what();
+            }
+          },
+          "NAMES"};
 }
 
 }  // namespace sinter::examples

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include <sinter/nn/data/augmentation.h>
+
+#include "run/check.h"
 
 namespace sinter::examples {
 
@@ -15,6 +15,6 @@ namespace sinter::examples {
 std::vector<nn::data::Augmentation> parse_augment_list(const std::string& text);
 
 /// Lets pass what parse_augment_list() reads, and "none".
-CLI::Validator augment_list();
+Check augment_list();
 
 }  // namespace sinter::examples

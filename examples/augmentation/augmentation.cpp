@@ -42,13 +42,12 @@ const std::vector<double> kJitterLimits = {100, 100, 100, 0.5};
 const std::vector<int64_t> kRandAugmentLimits = {16, 30};
 
 template <class T>
-CLI::Validator list(const std::vector<T>& limits, const char* value, const std::string& expected) {
-  return CLI::Validator(
-      [&limits, expected](const std::string& text) {
-        return parse_list(text, limits) ? std::string()
-                                        : fmt::format("expected {} but got '{}'", expected, text);
-      },
-      value);
+Check list(const std::vector<T>& limits, const char* value, const std::string& expected) {
+  return {[&limits, expected](const std::string& text) {
+            return parse_list(text, limits) ? std::string()
+                                            : fmt::format("expected {} but got '{}'", expected, text);
+          },
+          value};
 }
 
 }  // namespace

@@ -124,54 +124,56 @@ void read_decimal_numbers(CLI::App& app) {
 }
 
 /// An empty name is a variable of the shell that was not set: nothing would be saved where it was meant to.
-CLI::Validator named(const char* kind) {
-  return CLI::Validator(
-      [](std::string& text) -> std::string { return text.empty() ? "expected a name but got nothing" : ""; },
-      kind);
+Check named(const char* kind) {
+  return {[](const std::string& text) -> std::string {
+            return text.empty() ? "expected a name but got nothing" : "";
+          },
+          kind};
 }
 
 }  // namespace
 
-CLI::Validator number(double low, double high) {
-  return CLI::Validator(
-      [low, high](std::string& text) -> std::string {
-        const auto value = decimal<double>(text);
-        if (value && *value >= low && *value <= high) return {};
-        return fmt::format("expected a number from {} to {} but got '{}'", low, high, text);
-      },
-      "NUMBER");
+Check::operator CLI::Validator() const {
+  return CLI::Validator([mistake = mistake](std::string& text) { return mistake(text); }, value);
 }
 
-CLI::Validator whole(uint64_t low, uint64_t high) {
-  return CLI::Validator(
-      [low, high](std::string& text) -> std::string {
-        const auto value = decimal<uint64_t>(text);
-        if (value && *value >= low && *value <= high) return {};
-        return fmt::format("expected a whole number from {} to {} but got '{}'", low, high, text);
-      },
-      "INT");
+Check number(double low, double high) {
+  return {[low, high](const std::string& text) -> std::string {
+            const auto value = decimal<double>(text);
+            if (value && *value >= low && *value <= high) return {};
+            return fmt::format("expected a number from {} to {} but got '{}'", low, high, text);
+          },
+          "NUMBER"};
 }
 
-CLI::Validator one_of(const std::vector<std::string>& names) {
-  return CLI::Validator(
-      [names](std::string& text) -> std::string {
-        if (std::ranges::find(names, text) != names.end()) return {};
-        const std::string best = nearest(text, names);
-        return fmt::format("expected one of {} but got '{}'{}", fmt::join(names, ", "), text,
-                           best.empty() ? "" : fmt::format("; did you mean '{}'?", best));
-      },
-      fmt::format("{{{}}}", fmt::join(names, ",")));
+Check whole(uint64_t low, uint64_t high) {
+  return {[low, high](const std::string& text) -> std::string {
+            const auto value = decimal<uint64_t>(text);
+            if (value && *value >= low && *value <= high) return {};
+            return fmt::format("expected a whole number from {} to {} but got '{}'", low, high, text);
+          },
+          "INT"};
 }
 
-CLI::Validator file() {
+Check one_of(const std::vector<std::string>& names) {
+  return {[names](const std::string& text) -> std::string {
+            if (std::ranges::find(names, text) != names.end()) return {};
+            const std::string best = nearest(text, names);
+            return fmt::format("expected one of {} but got '{}'{}", fmt::join(names, ", "), text,
+                               best.empty() ? "" : fmt::format("; did you mean '{}'?", best));
+          },
+          fmt::format("{{{}}}", fmt::join(names, ","))};
+}
+
+Check file() {
   return named("FILE");
 }
 
-CLI::Validator folder() {
+Check folder() {
   return named("FOLDER");
 }
 
-CLI::Validator path() {
+Check path() {
   return named("PATH");
 }
 

@@ -7,23 +7,24 @@
 #include <string>
 #include <vector>
 
+#include "run/check.h"
+
 namespace CLI {
 class App;
-class Validator;
-}  // namespace CLI
+}
 
 namespace sinter::examples {
 
 /// A finite number from `low` to `high`, in decimal digits; CLI11's own Range lets NaN pass.
-CLI::Validator number(double low, double high);
+Check number(double low, double high);
 /// A whole number from `low` to `high`, in decimal digits: 010 is ten, and 0x10 none.
-CLI::Validator whole(uint64_t low, uint64_t high);
+Check whole(uint64_t low, uint64_t high);
 /// One of these words.
-CLI::Validator one_of(const std::vector<std::string>& names);
+Check one_of(const std::vector<std::string>& names);
 /// The name of a file, of a folder, or of either; it may not be empty.
-CLI::Validator file();
-CLI::Validator folder();
-CLI::Validator path();
+Check file();
+Check folder();
+Check path();
 
 constexpr uint64_t kMany = 1'000'000'000'000'000;  ///< steps and the like
 

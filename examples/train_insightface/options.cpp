@@ -24,15 +24,15 @@ using examples::whole;
 using sinter::nn::CombinedMargin;
 using sinter::nn::Margin;
 
-CLI::Validator margin_text() {
-  return CLI::Validator(
-      [](std::string& text) -> std::string {
+examples::Check margin_text() {
+  return {
+      [](const std::string& text) -> std::string {
         // What --scale makes of its range, check_model() tells.
         constexpr double kSmallScale = 1e-3;
         if (parse_margin(text, kSmallScale)) return {};
         return fmt::format("expected {}, but got '{}'", margin_forms(), text);
       },
-      "MARGIN");
+      "MARGIN"};
 }
 
 constexpr examples::CommonHelp kHelp = {

@@ -49,8 +49,8 @@ std::optional<std::vector<ProgressiveSize>> parse_sizes(std::string_view text) {
   }
 }
 
-CLI::Validator sizes() {
-  return CLI::Validator(
+examples::Check sizes() {
+  return {
       [](const std::string& text) {
         return text == "none" || parse_sizes(text)
                    ? std::string()
@@ -59,11 +59,11 @@ CLI::Validator sizes() {
                          "in 128:10,160:20, but got '{}'",
                          kLargestSize, text);
       },
-      "SIZES");
+      "SIZES"};
 }
 
-CLI::Validator range(double most, const char* example) {
-  return CLI::Validator(
+examples::Check range(double most, const char* example) {
+  return {
       [most, example](const std::string& text) {
         const auto numbers = examples::parse_numbers(text);
         const bool fits = numbers && numbers->size() == 2 && numbers->front() > 0 &&
@@ -74,7 +74,7 @@ CLI::Validator range(double most, const char* example) {
                           "{}, but got '{}'",
                           most, example, text);
       },
-      "MIN,MAX");
+      "MIN,MAX"};
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ using examples::number;
 using examples::one_of;
 using examples::OptionTable;
 
-CLI::Validator class_weights() {
-  return CLI::Validator(
+examples::Check class_weights() {
+  return {
       [](const std::string& text) {
         std::error_code ignored;
         const bool known = text == "balanced" || text == "none" || examples::parse_numbers(text) ||
@@ -28,7 +28,7 @@ CLI::Validator class_weights() {
                            "a file but got '{}'",
                            text);
       },
-      "WEIGHTS");
+      "WEIGHTS"};
 }
 
 }  // namespace

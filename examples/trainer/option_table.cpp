@@ -1,15 +1,57 @@
 #include "trainer/option_table.h"
 
 #include <algorithm>
+#include <cstdint>
+
+#include <CLI/CLI.hpp>
 
 #include "recipe/recipe_file.h"
 #include "run/command_line.h"
 
 namespace sinter::examples {
 
+template <class T>
+CLI::Option* OptionTable::attach_value(CLI::App& app, const OptionRow& row, T& value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return app.add_flag(row.names, value, row.help);
+  } else if constexpr (std::is_same_v<T, std::optional<bool>>) {
+    return app
+        .add_flag_function(
+            row.names, [&value](int64_t count) { value = count > 0; }, row.help)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+    return app.add_option(row.names, value, row.help)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  } else {
+    CLI::Option* const option = app.add_option(row.names, value, row.help);
+    if constexpr (!IsOptional<T>::value) {
+      if (row.shows_default) option->capture_default_str();
+    }
+    return option;
+  }
+}
+
+// The types of values that rows may have.
+template CLI::Option* OptionTable::attach_value(CLI::App&, const OptionRow&, bool&);
+template CLI::Option* OptionTable::attach_value(CLI::App&, const OptionRow&, std::optional<bool>&);
+template CLI::Option* OptionTable::attach_value(CLI::App&, const OptionRow&, double&);
+template CLI::Option* OptionTable::attach_value(CLI::App&, const OptionRow&, std::optional<double>&);
+template CLI::Option* OptionTable::attach_value(CLI::App&, const OptionRow&, int64_t&);
+template CLI::Option* OptionTable::attach_value(CLI::App&, const OptionRow&, std::optional<int64_t>&);
+template CLI::Option* OptionTable::attach_value(CLI::App&, const OptionRow&, size_t&);
+template CLI::Option* OptionTable::attach_value(CLI::App&, const OptionRow&, int&);
+template CLI::Option* OptionTable::attach_value(CLI::App&, const OptionRow&, std::optional<int>&);
+template CLI::Option* OptionTable::attach_value(CLI::App&, const OptionRow&, std::string&);
+template CLI::Option* OptionTable::attach_value(CLI::App&, const OptionRow&, std::optional<std::string>&);
+template CLI::Option* OptionTable::attach_value(CLI::App&, const OptionRow&, std::vector<std::string>&);
+
+CLI::Option* OptionTable::attach_word(CLI::App& app, const OptionRow& row,
+                                      const std::function<void(const std::string&)>& set) {
+  return app.add_option_function<std::string>(row.names, set, row.help);
+}
+
 OptionRow& OptionTable::add_row(const char* names,
                                 std::function<CLI::Option*(CLI::App&, const OptionRow&)> attach,
-                                std::function<std::string()> text, std::optional<CLI::Validator> check,
+                                std::function<std::string()> text, std::optional<Check> check,
                                 const char* help) {
   OptionRow& row = rows_.emplace_back();
   row.names = names;

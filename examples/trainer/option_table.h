@@ -10,11 +10,16 @@
 #include <type_traits>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include "recipe/recipe.h"
+#include "run/check.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace sinter::examples {
 
@@ -23,7 +28,7 @@ struct OptionRow {
   std::string names;  // as CLI11 takes them, the option's own first: "--flip,!--no-flip"
   std::string group;
   std::string help;
-  std::optional<CLI::Validator> check;
+  std::optional<Check> check;
   std::function<CLI::Option*(CLI::App&, const OptionRow&)> attach;
   std::function<std::string()> text;  // the value in the words of the command line; empty: none
   std::string type_name;
@@ -59,7 +64,7 @@ class OptionTable {
   /// A row, whose value must outlive the table: a flag if it is a bool, else an option; without a default if
   /// it is optional. Of a list of words, each is given by the option once more.
   template <class T>
-  OptionRow& add(const char* names, T& value, std::optional<CLI::Validator> check, const char* help) {
+  OptionRow& add(const char* names, T& value, std::optional<Check> check, const char* help) {
     return add_row(
         names, [&value](CLI::App& app, const OptionRow& row) { return attach_value(app, row, value); },
         [&value] { return text_of(value); }, std::move(check), help);
@@ -70,13 +75,11 @@ class OptionTable {
   }
   /// A value that `set` reads from a word which the check has let pass.
   template <class T>
-  OptionRow& add(const char* names, T& value, std::function<void(const std::string&)> set,
-                 CLI::Validator check, const char* help) {
+  OptionRow& add(const char* names, T& value, std::function<void(const std::string&)> set, Check check,
+                 const char* help) {
     return add_row(
         names,
-        [set = std::move(set)](CLI::App& app, const OptionRow& row) {
-          return app.add_option_function<std::string>(row.names, set, row.help);
-        },
+        [set = std::move(set)](CLI::App& app, const OptionRow& row) { return attach_word(app, row, set); },
         [&value] { return text_of(value); }, std::move(check), help);
   }
 
@@ -115,29 +118,14 @@ class OptionTable {
     }
   }
 
+  /// For the types of values that option_table.cpp names.
   template <class T>
-  static CLI::Option* attach_value(CLI::App& app, const OptionRow& row, T& value) {
-    if constexpr (std::is_same_v<T, bool>) {
-      return app.add_flag(row.names, value, row.help);
-    } else if constexpr (std::is_same_v<T, std::optional<bool>>) {
-      return app
-          .add_flag_function(
-              row.names, [&value](int64_t count) { value = count > 0; }, row.help)
-          ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
-      return app.add_option(row.names, value, row.help)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    } else {
-      CLI::Option* const option = app.add_option(row.names, value, row.help);
-      if constexpr (!IsOptional<T>::value) {
-        if (row.shows_default) option->capture_default_str();
-      }
-      return option;
-    }
-  }
+  static CLI::Option* attach_value(CLI::App& app, const OptionRow& row, T& value);
+  static CLI::Option* attach_word(CLI::App& app, const OptionRow& row,
+                                  const std::function<void(const std::string&)>& set);
 
   OptionRow& add_row(const char* names, std::function<CLI::Option*(CLI::App&, const OptionRow&)> attach,
-                     std::function<std::string()> text, std::optional<CLI::Validator> check,
-                     const char* help);
+                     std::function<std::string()> text, std::optional<Check> check, const char* help);
   const OptionRow* find(const std::string& flag) const;
 
   std::string group_;

@@ -12,19 +12,19 @@ namespace {
 
 constexpr double kMiB = 0x1p20, kGiB = 0x1p30;
 
-CLI::Validator bytes() {
-  return CLI::Validator(
-      [](const std::string& text) {
-        return parse_bytes(text) ? std::string()
-                                 : fmt::format("expected bytes as in 80GiB or 512MiB but got '{}'", text);
-      },
-      "BYTES");
+Check bytes() {
+  return {[](const std::string& text) {
+            return parse_bytes(text) ? std::string()
+                                     : fmt::format("expected bytes as in 80GiB or 512MiB but got '{}'", text);
+          },
+          "BYTES"};
 }
 
-CLI::Validator batch_size() {
-  return CLI::Validator(
-      [](std::string& text) { return text == "auto" ? std::string() : whole(1, 1'000'000)(text); },
-      "INT|auto");
+Check batch_size() {
+  return {[](const std::string& text) {
+            return text == "auto" ? std::string() : whole(1, 1'000'000).mistake(text);
+          },
+          "INT|auto"};
 }
 
 }  // namespace

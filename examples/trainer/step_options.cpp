@@ -25,15 +25,14 @@ bool is_ascending(const std::vector<double>& numbers) {
   return true;
 }
 
-CLI::Validator milestones() {
-  return CLI::Validator(
-      [](const std::string& text) {
-        const auto numbers = parse_numbers(text);
-        return numbers && is_ascending(*numbers)
-                   ? std::string()
-                   : fmt::format("expected epochs in ascending order as in 30,60,80 but got '{}'", text);
-      },
-      "EPOCHS");
+Check milestones() {
+  return {[](const std::string& text) {
+            const auto numbers = parse_numbers(text);
+            return numbers && is_ascending(*numbers)
+                       ? std::string()
+                       : fmt::format("expected epochs in ascending order as in 30,60,80 but got '{}'", text);
+          },
+          "EPOCHS"};
 }
 
 void add_course_rows(OptionTable& table, CourseOptions& options, const StepHelp& help) {

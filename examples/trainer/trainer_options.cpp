@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <CLI/CLI.hpp>
+
 #include <sinter/core/runtime/thread_pool.h>
 
 #include "recipe/recipe_file.h"

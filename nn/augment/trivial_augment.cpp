@@ -9,11 +9,11 @@ namespace {
 
 constexpr int64_t kBins = 31;
 // The ends of the ranges.
-constexpr double kShear = 0.99;
-constexpr double kTranslation = 32;  // pixels
-constexpr double kDegrees = 135;
-constexpr double kFactor = 0.99;
-constexpr double kBits = 6;  // that posterise takes away
+constexpr double kMostShear = 0.99;
+constexpr double kMostTranslation = 32;  // pixels
+constexpr double kMostDegrees = 135;
+constexpr double kMostFactor = 0.99;
+constexpr double kMostBits = 6;  // that posterise takes away
 
 }  // namespace
 
@@ -28,18 +28,18 @@ PixelStep trivial_augment_step(RandAugmentStep step, int64_t bin, double sign, i
     switch (step) {
       case kShearX:
       case kShearY:
-        return sign * along(0, kShear);
+        return sign * along(0, kMostShear);
       case kTranslateX:
       case kTranslateY:
-        return sign * std::floor(along(0, kTranslation));
+        return sign * std::floor(along(0, kMostTranslation));
       case kRotate:
-        return sign * along(0, kDegrees);
+        return sign * along(0, kMostDegrees);
       case kPosterize:
-        return 8 - std::nearbyint(along(0, kBits));
+        return 8 - std::nearbyint(along(0, kMostBits));
       case kSolarize:
         return std::ceil(along(255, 0));
       default:
-        return 1 + sign * along(0, kFactor);
+        return 1 + sign * along(0, kMostFactor);
     }
   };
   return pixel_step(step, amount(), height, width);

@@ -10,24 +10,24 @@
 namespace sinter::nn {
 namespace {
 
-constexpr float kLowest = -std::numeric_limits<float>::infinity();
+constexpr float kNoScore = -std::numeric_limits<float>::infinity();
 
 /// What a search for one probe gave.
 struct Search {
-  float best = kLowest;  // of all the gallery
-  int64_t rank = 0;      // of the mate; 0: there is none
+  float best = kNoScore;  // of all the gallery
+  int64_t rank = 0;       // of the mate; 0: there is none
 };
 
 /// A score, a NaN as the lowest.
 float score_of(const Templates& templates, const Enrolled& a, const Enrolled& b) {
   const float score = templates.compare(a.row, b.row);
-  return std::isnan(score) ? kLowest : score;
+  return std::isnan(score) ? kNoScore : score;
 }
 
 Search search(const Templates& templates, std::span<const Enrolled> gallery, const Enrolled& probe,
               std::vector<float>& scores) {
   Search result;
-  float mate = kLowest;
+  float mate = kNoScore;
   bool mated = false;
   for (size_t i = 0; i < gallery.size(); ++i) {
     scores[i] = score_of(templates, gallery[i], probe);
@@ -61,7 +61,7 @@ FnirAtFpir at_rate(const std::vector<Search>& searches, const std::vector<float>
                    int64_t mated) {
   const auto count = static_cast<int64_t>(strangers.size());
   FnirAtFpir result{.one_in = one_in, .allowed = count / one_in};
-  const float threshold = result.allowed < count ? strangers[static_cast<size_t>(result.allowed)] : kLowest;
+  const float threshold = result.allowed < count ? strangers[static_cast<size_t>(result.allowed)] : kNoScore;
   const auto missed = std::ranges::count_if(
       searches, [&](const Search& s) { return s.rank > 1 || (s.rank == 1 && !(s.best > threshold)); });
   result.threshold = static_cast<double>(threshold);

@@ -7,7 +7,7 @@
 namespace sinter::nn {
 namespace {
 
-bool is_beta(double beta) {
+bool is_below_one(double beta) {
   return beta >= 0.0 && beta < 1.0;
 }
 
@@ -61,14 +61,14 @@ LAMB::LAMB(std::vector<Parameter> parameters, const LAMBOptions& options)
 LAMB::LAMB(std::vector<ParameterGroup> groups, const LAMBOptions& options)
     : Optimizer("lamb", std::move(groups), options.weight_decay, {"exp_avg", "exp_avg_sq"}),
       options_(options) {
-  SINTER_CHECK(is_beta(options.beta1) && is_beta(options.beta2),
+  SINTER_CHECK(is_below_one(options.beta1) && is_below_one(options.beta2),
                "[lamb] expected betas in [0, 1) but got {} and {}", options.beta1, options.beta2);
   SINTER_CHECK(options.epsilon >= 0.0 && std::isfinite(options.epsilon),
                "[lamb] expected an epsilon >= 0 but got {}", options.epsilon);
 }
 
 void LAMB::set_beta1(double beta1) {
-  SINTER_CHECK(is_beta(beta1), "[lamb] expected beta1 in [0, 1) but got {}", beta1);
+  SINTER_CHECK(is_below_one(beta1), "[lamb] expected beta1 in [0, 1) but got {}", beta1);
   if (options_.beta1 == beta1) return;
   options_.beta1 = beta1;
   set_moving(beta1);

@@ -1,6 +1,7 @@
 // The table of options: what a command line, --help and a recipe have of a row.
 #include "trainer/option_table.h"
 
+#include <CLI/CLI.hpp>
 #include <gtest/gtest.h>
 
 #include <sinter/core/base/error.h>

@@ -11,7 +11,7 @@
 namespace sinter::nn {
 namespace {
 
-constexpr RandAugmentStep kSteps[] = {
+constexpr RandAugmentStep kTimmSteps[] = {
     RandAugmentStep::kAutoContrast, RandAugmentStep::kEqualize,   RandAugmentStep::kInvert,
     RandAugmentStep::kRotate,       RandAugmentStep::kPosterize,  RandAugmentStep::kSolarize,
     RandAugmentStep::kSolarizeAdd,  RandAugmentStep::kColor,      RandAugmentStep::kContrast,
@@ -63,7 +63,7 @@ Tensor TimmRandAugment::apply(const Tensor& images, Layout, const data::BatchRan
   for (int64_t n = 0; n < draws.size(); ++n) {
     data::SampleRandom random = draws.of(n);
     for (std::vector<PixelStep>& of_images : steps) {
-      const RandAugmentStep step = kSteps[random.below(std::size(kSteps))];
+      const RandAugmentStep step = kTimmSteps[random.below(std::size(kTimmSteps))];
       const bool done = static_cast<double>(random.uniform()) < options_.probability;
       const double level =
           std::clamp(options_.magnitude + options_.deviation * draw_normal(random), 0.0, 10.0);

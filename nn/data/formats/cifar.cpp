@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kSide = 32;
 constexpr size_t kPlane = static_cast<size_t>(kSide * kSide);
-constexpr uint64_t kMaxFileBytes = uint64_t{4} << 30;
+constexpr uint64_t kMaxCifarBytes = uint64_t{4} << 30;
 
 size_t label_bytes(CifarKind kind) {
   return kind == CifarKind::kCifar10 ? 1 : 2;
@@ -62,7 +62,7 @@ std::shared_ptr<const MemoryDataset> open_cifar(const std::vector<std::filesyste
   MemoryDataset::Content content;
   std::vector<uint8_t> bytes;
   for (const std::filesystem::path& file : files) {
-    read_file(file, kMaxFileBytes, bytes);
+    read_file(file, kMaxCifarBytes, bytes);
     parse_cifar(bytes, kind, file.string(), content);
   }
   content.class_names = std::move(class_names);

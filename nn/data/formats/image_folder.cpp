@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kMaxFileBytes = uint64_t{256} << 20;
+constexpr uint64_t kMaxImageBytes = uint64_t{256} << 20;
 
 // The sorted names in a folder of what `keep` accepts, without those that start with a dot.
 template <class Keep>
@@ -239,14 +239,14 @@ class ImageFolder final : public Dataset {
     const ImageFolderFiles::File& file = all_.files[checked_index(index)];
     const fs::path path = all_.path(root_, file);
     thread_local std::vector<uint8_t> bytes;  // one buffer a reader, as files come by the million
-    read_file(path, kMaxFileBytes, bytes);
+    read_file(path, kMaxImageBytes, bytes);
     decode_image(bytes, path.string(), decode_, reduction, sample.image);
     sample.label = static_cast<int64_t>(file.label);
   }
 
   bool read_encoded(int64_t index, EncodedSample& sample) const override {
     const ImageFolderFiles::File& file = all_.files[checked_index(index)];
-    read_file(all_.path(root_, file), kMaxFileBytes, sample.bytes);
+    read_file(all_.path(root_, file), kMaxImageBytes, sample.bytes);
     sample.decode = decode_;
     sample.label = static_cast<int64_t>(file.label);
     return true;
@@ -260,7 +260,7 @@ class ImageFolder final : public Dataset {
     const int64_t count = std::min(size(), kMostFiles);
     for (int64_t i = 0; i < count; ++i) {
       try {
-        read_file(all_.path(root_, all_.files[static_cast<size_t>(i * size() / count)]), kMaxFileBytes,
+        read_file(all_.path(root_, all_.files[static_cast<size_t>(i * size() / count)]), kMaxImageBytes,
                   bytes);
         print.add(bytes);
       } catch (const IoError&) {  // an error when it is read as a sample

@@ -29,7 +29,7 @@ NameParts split_name(std::string_view name) {
 }
 
 // For messages, as a name may hold anything.
-std::string shown(std::string_view name) {
+std::string printable_name(std::string_view name) {
   std::string text;
   for (const char c : name.substr(0, 120)) text += c >= ' ' && c <= '~' ? c : '?';
   return text;
@@ -78,8 +78,8 @@ class ShardIndexer {
 
  private:
   [[noreturn]] void fail(const TarMember& member, const std::string& what) const {
-    throw_error<IoError>("[shard] {}: member \"{}\" at byte {}: {}", name_, shown(member.name), member.header,
-                         what);
+    throw_error<IoError>("[shard] {}: member \"{}\" at byte {}: {}", name_, printable_name(member.name),
+                         member.header, what);
   }
 
   uint32_t read_label(const TarMember& member) const {
@@ -92,7 +92,8 @@ class ShardIndexer {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), label);
     if (member.size > kMostLabelBytes || error != std::errc{} || end != text.data() + text.size() ||
         label > kMostLabel)
-      fail(member, fmt::format("expected a class from 0 to {} but got \"{}\"", kMostLabel, shown(text)));
+      fail(member,
+           fmt::format("expected a class from 0 to {} but got \"{}\"", kMostLabel, printable_name(text)));
     return label;
   }
 

@@ -17,7 +17,7 @@ constexpr size_t kContext = 1;       // rows around changed ones
 constexpr size_t kManyRows = 16;     // more are cut where a part of the model ends
 constexpr size_t kSmallestPart = 4;  // rows, of what is cut
 
-std::map<int64_t, size_t> places_of(const GraphStage& stage) {
+std::map<int64_t, size_t> indices_of(const GraphStage& stage) {
   std::map<int64_t, size_t> places;
   for (size_t i = 0; i < stage.nodes.size(); ++i) places[stage.nodes[i]->id] = i;
   return places;
@@ -25,7 +25,7 @@ std::map<int64_t, size_t> places_of(const GraphStage& stage) {
 
 /// The calls of both that need not be moved: a longest rising sequence of places behind, by place before.
 std::vector<std::pair<size_t, size_t>> in_place(const GraphStage& before, const GraphStage& after) {
-  const std::map<int64_t, size_t> places = places_of(after);
+  const std::map<int64_t, size_t> places = indices_of(after);
   std::vector<std::pair<size_t, size_t>> common;
   for (size_t i = 0; i < before.nodes.size(); ++i) {
     const auto found = places.find(before.nodes[i]->id);
@@ -90,7 +90,7 @@ void cut(const std::vector<DiffRow>& rows, DiffBlock block, std::vector<DiffBloc
 }  // namespace
 
 std::vector<DiffRow> diff(const GraphStage& before, const GraphStage& after) {
-  const std::map<int64_t, size_t> old_places = places_of(before), new_places = places_of(after);
+  const std::map<int64_t, size_t> old_places = indices_of(before), new_places = indices_of(after);
   std::vector<DiffRow> rows;
   size_t i = 0, k = 0;
   const auto beside = [&](size_t old_end, size_t new_end) {

@@ -11,7 +11,7 @@
 namespace sinter::nn::html {
 namespace {
 
-constexpr double kWidth = 1000, kHeight = 340, kLeft = 70, kTop = 22, kBottom = 34;
+constexpr double kDrawingWidth = 1000, kHeight = 340, kLeft = 70, kTop = 22, kBottom = 34;
 constexpr size_t kListed = 20;  // of what makes the peak
 
 size_t rounded_up(size_t bytes) {
@@ -76,17 +76,17 @@ std::string axes(const Scale& scale, size_t arena, size_t steps, const ArenaPeak
         "<path class=\"grid\" d=\"M{:.1f} {:.1f}H{}\"/><text class=\"r\" x=\"{}\" "
         "y=\"{:.1f}\">{}</text><text "
         "class=\"{}\" x=\"{:.1f}\" y=\"{}\">{}</text>",
-        kLeft, scale.y(bytes), kWidth, kLeft - 6, scale.y(bytes) + 4, size_text(bytes),
+        kLeft, scale.y(bytes), kDrawingWidth, kLeft - 6, scale.y(bytes) + 4, size_text(bytes),
         quarter == 4 ? "r" : "m", scale.x(step), kHeight - kBottom + 14, step);
   }
   text += fmt::format("<text class=\"m\" x=\"{:.1f}\" y=\"{}\">calls of the step</text>",
-                      (kLeft + kWidth) / 2, kHeight - 4);
+                      (kLeft + kDrawingWidth) / 2, kHeight - 4);
   const double at = scale.x(peak.step) + scale.per_step / 2;
   text += fmt::format(
       "<path class=\"peak\" d=\"M{:.1f} {}V{}\"/><text class=\"{}\" x=\"{:.1f}\" y=\"14\">peak: {} at call "
       "{}</text>",
-      at, kTop - 4, kHeight - kBottom, at > kWidth * 0.7 ? "r" : "", at > kWidth * 0.7 ? at - 4 : at + 4,
-      size_text(peak.bytes), peak.step);
+      at, kTop - 4, kHeight - kBottom, at > kDrawingWidth * 0.7 ? "r" : "",
+      at > kDrawingWidth * 0.7 ? at - 4 : at + 4, size_text(peak.bytes), peak.step);
   if (loss < steps) {
     text +=
         fmt::format("<path class=\"loss\" d=\"M{:.1f} {}V{}\"/>", scale.x(loss + 1), kTop, kHeight - kBottom);
@@ -152,7 +152,7 @@ std::string draw_memory(const Program& program) {
   const size_t steps = program.graph().node_count(), arena = program.stats().arena_bytes;
   const ArenaPeak peak = peak_of(program);
   if (peak.bytes == 0) return "<p>Nothing lies between the calls.</p>\n";
-  const Scale scale{(kWidth - kLeft) / static_cast<double>(steps),
+  const Scale scale{(kDrawingWidth - kLeft) / static_cast<double>(steps),
                     (kHeight - kTop - kBottom) / static_cast<double>(arena)};
   const size_t loss = step_of_loss(program);
   const std::string label =
@@ -168,7 +168,7 @@ std::string draw_memory(const Program& program) {
              "role=\"region\" aria-label=\"the arena as a picture\"><svg class=\"memory\" viewBox=\"0 0 {} "
              "{}\" "
              "role=\"img\" aria-label=\"{}\">{}<g>{}</g><path class=\"use\" d=\"{}\"/></svg></div>\n",
-             kWidth, kHeight, escaped(label), axes(scale, arena, steps, peak, loss),
+             kDrawingWidth, kHeight, escaped(label), axes(scale, arena, steps, peak, loss),
              rectangles(program, scale, loss, steps), usage_line(scale, in_use(program))) +
          peak_table(peak);
 }
