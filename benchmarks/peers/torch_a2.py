@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch_augment import rand_augment
-from torch_models import resnet18
+from torch_models import case_of, make_network
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 PAD, SIZE, REPEATS, CLASSES = 4, 32, 3, 10
@@ -150,7 +150,7 @@ def train(options, data):
     (train_x, train_y), (test_x, test_y) = data
     dtype = {"mixed_f16": torch.float16, "mixed_bf16": torch.bfloat16}.get(options.precision)
     padded = F.pad(train_x.float(), (PAD,) * 4, mode="reflect").to(torch.uint8)
-    net = resnet18(CLASSES, True).to(device).to(memory_format=torch.channels_last)
+    net = make_network(case_of(network="resnet18_cifar")).to(device).to(memory_format=torch.channels_last)
 
     def autocast():
         return torch.autocast(torch.device(device).type, dtype, enabled=dtype is not None)

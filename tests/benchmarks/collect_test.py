@@ -1,4 +1,5 @@
 """How collect.py joins rows, judges targets and names its file; and that plot.py draws what it wrote."""
+import ast
 import json
 import pathlib
 import subprocess
@@ -170,6 +171,26 @@ class Programs(unittest.TestCase):
             done = self.run_program("collect.py", name, name)
             self.assertNotEqual(done.returncode, 0)
             self.assertIn("one GPU", done.stderr)
+
+
+class Peers(unittest.TestCase):
+    def test_import_names_that_their_neighbours_have(self):
+        """PyTorch need not be here, so their sources are read."""
+        trees = {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in (BENCHMARKS / "peers").glob("*.py")}
+        self.assertGreater(len(trees), 5)
+
+        def names_of(tree):
+            for node in tree.body:
+                if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                    yield node.name
+                for target in node.targets if isinstance(node, ast.Assign) else []:
+                    yield from (part.id for part in ast.walk(target) if isinstance(part, ast.Name))
+
+        missing = [f"{name}: {imported.name} of {node.module}"
+                   for name, tree in trees.items() for node in ast.walk(tree)
+                   if isinstance(node, ast.ImportFrom) and node.module in trees
+                   for imported in node.names if imported.name not in set(names_of(trees[node.module]))]
+        self.assertEqual(missing, [])
 
 
 if __name__ == "__main__":
