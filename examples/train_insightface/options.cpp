@@ -25,14 +25,13 @@ using sinter::nn::CombinedMargin;
 using sinter::nn::Margin;
 
 examples::Check margin_text() {
-  return {
-      [](const std::string& text) -> std::string {
-        // What --scale makes of its range, check_model() tells.
-        constexpr double kSmallScale = 1e-3;
-        if (parse_margin(text, kSmallScale)) return {};
-        return fmt::format("expected {}, but got '{}'", margin_forms(), text);
-      },
-      "MARGIN"};
+  return {[](const std::string& text) -> std::string {
+            // What --scale makes of its range, check_model() tells.
+            constexpr double kSmallScale = 1e-3;
+            if (parse_margin(text, kSmallScale)) return {};
+            return fmt::format("expected {}, but got '{}'", margin_forms(), text);
+          },
+          "MARGIN"};
 }
 
 constexpr examples::CommonHelp kHelp = {
