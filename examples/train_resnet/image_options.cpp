@@ -50,31 +50,29 @@ std::optional<std::vector<ProgressiveSize>> parse_sizes(std::string_view text) {
 }
 
 examples::Check sizes() {
-  return {
-      [](const std::string& text) {
-        return text == "none" || parse_sizes(text)
-                   ? std::string()
-                   : fmt::format(
-                         "expected sizes up to {} with the last epoch of each, in ascending order, as "
-                         "in 128:10,160:20, but got '{}'",
-                         kLargestSize, text);
-      },
-      "SIZES"};
+  return {[](const std::string& text) {
+            return text == "none" || parse_sizes(text)
+                       ? std::string()
+                       : fmt::format(
+                             "expected sizes up to {} with the last epoch of each, in ascending order, as "
+                             "in 128:10,160:20, but got '{}'",
+                             kLargestSize, text);
+          },
+          "SIZES"};
 }
 
 examples::Check range(double most, const char* example) {
-  return {
-      [most, example](const std::string& text) {
-        const auto numbers = examples::parse_numbers(text);
-        const bool fits = numbers && numbers->size() == 2 && numbers->front() > 0 &&
-                          numbers->front() <= numbers->back() && numbers->back() <= most;
-        return fits ? std::string()
-                    : fmt::format(
-                          "expected the least and the largest of numbers above 0, up to {}, as in "
-                          "{}, but got '{}'",
-                          most, example, text);
-      },
-      "MIN,MAX"};
+  return {[most, example](const std::string& text) {
+            const auto numbers = examples::parse_numbers(text);
+            const bool fits = numbers && numbers->size() == 2 && numbers->front() > 0 &&
+                              numbers->front() <= numbers->back() && numbers->back() <= most;
+            return fits ? std::string()
+                        : fmt::format(
+                              "expected the least and the largest of numbers above 0, up to {}, as in "
+                              "{}, but got '{}'",
+                              most, example, text);
+          },
+          "MIN,MAX"};
 }
 
 }  // namespace

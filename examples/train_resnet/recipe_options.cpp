@@ -17,18 +17,17 @@ using examples::one_of;
 using examples::OptionTable;
 
 examples::Check class_weights() {
-  return {
-      [](const std::string& text) {
-        std::error_code ignored;
-        const bool known = text == "balanced" || text == "none" || examples::parse_numbers(text) ||
-                           std::filesystem::is_regular_file(text, ignored);
-        return known ? std::string()
-                     : fmt::format(
-                           "expected balanced, none, numbers from 0 on as in 1,0.5,2, or the name of "
-                           "a file but got '{}'",
-                           text);
-      },
-      "WEIGHTS"};
+  return {[](const std::string& text) {
+            std::error_code ignored;
+            const bool known = text == "balanced" || text == "none" || examples::parse_numbers(text) ||
+                               std::filesystem::is_regular_file(text, ignored);
+            return known ? std::string()
+                         : fmt::format(
+                               "expected balanced, none, numbers from 0 on as in 1,0.5,2, or the name of "
+                               "a file but got '{}'",
+                               text);
+          },
+          "WEIGHTS"};
 }
 
 }  // namespace
