@@ -88,6 +88,10 @@ def draw_fusion(dumps):
     for x, heading, calls in ((40, f"as traced: {len(before)} calls", before), (390, f"after the passes: {len(after)} calls", after)):
         parts.append(text(x + box / 2, 24, heading, "strong", "middle"))
         space = (height - 60) / len(calls)
+        # The shortcut, from what the block reads to the call that adds it.
+        added = 40 + space * next(i for i, name in enumerate(calls) if "add" in name) + space / 2
+        parts.append(f'<path d="M{x + box / 2} 32 V{40 + (space - 30) / 2 - 1:.0f}" class="arrow" marker-end="url(#tip)"/>')
+        parts.append(f'<path d="M{x + box / 2} 34 H{x + box + 20} V{added:.0f} H{x + box + 1}" class="arrow" marker-end="url(#tip)"/>')
         for i, name in enumerate(calls):
             y = 40 + space * i + (space - 30) / 2
             parts.append(f'<rect x="{x}" y="{y:.0f}" width="{box}" height="30" rx="5" class="{"fused" if "+" in name else "plain"}"/>')
@@ -132,11 +136,13 @@ def draw_speed(results):
     for case, name in names.items():
         row = wanted[case]
         group(name, (row["img_s"], row["peers_img_s"]["torch_compile"], row["peers_img_s"]["torch_eager"]), "")
-    cifar = next(row for row in data["rows"] if row["suite"] == "cifar10")
+    rows = [row for row in data["rows"] if row["suite"] == "cifar10"]
+    cifar = next((row for row in rows if row.get("mode") == "job"), rows[0])
+    steps = "" if cifar.get("mode") == "job" else ", --eager"
     parts.append(text(20, y + 16, f"CIFAR-10 from JPEG files to the tested network, 30 epochs: seconds of the whole program", "strong"))
     y += 32
     peers = [cifar["peers"][peer] for peer in ("torch_compile", "torch_eager")]
-    group("ResNet-18, batch 512", [cifar["wall_s"]] + [peer["load_s"] + peer["warm_up_s"] + peer["seconds"] for peer in peers], " s")
+    group(f"ResNet-18, batch 512{steps}", [cifar["wall_s"]] + [peer["load_s"] + peer["warm_up_s"] + peer["seconds"] for peer in peers], " s")
     parts.append(text(20, y + 4, f"{peers[0]['load_s']:.0f} s of PyTorch's are Pillow's, which decodes the pictures before the first step.", "faint"))
     y += 18
     versions = data["versions"]

@@ -37,8 +37,17 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return row.back();
 }
 
+/// Words of other programs, and ours.
+constexpr std::pair<std::string_view, std::string_view> kOtherWords[] = {
+    {"learning-rate", "lr"}, {"fp16", "mixed-f16"},      {"float16", "mixed-f16"}, {"half", "mixed-f16"},
+    {"amp", "mixed-f16"},    {"bfloat16", "mixed-bf16"}, {"bf16", "mixed-bf16"},   {"fp32", "f32"},
+    {"float32", "f32"},      {"float", "f32"},           {"mixed", "mixed-f16"}};
+
 /// The word that was perhaps meant; empty if none is near.
 std::string nearest(const std::string& word, const std::vector<std::string>& known) {
+  for (const auto& [other, own] : kOtherWords) {
+    if (word == other && std::ranges::find(known, own) != known.end()) return std::string(own);
+  }
   std::string best;
   size_t best_distance = std::max<size_t>(1, word.size() / 3) + 1;
   for (const std::string& other : known) {
@@ -55,7 +64,6 @@ std::string nearest(const std::string& word, const std::vector<std::string>& kno
 }  // namespace
 
 std::string nearest_option(const CLI::App& app, const std::string& word) {
-  if (word == "learning-rate" && app.get_option_no_throw("--lr") != nullptr) return "lr";
   std::vector<std::string> known;
   for (const CLI::Option* option : app.get_options())
     known.insert(known.end(), option->get_lnames().begin(), option->get_lnames().end());

@@ -6,6 +6,7 @@
 #include <fmt/core.h>
 
 #include <sinter/core/base/log.h>
+#include <sinter/core/runtime/backend.h>
 
 #include "common/console.h"
 #include "run/model_files.h"
@@ -21,7 +22,10 @@ int run_ranks(TrainerOptions& options, char** argv, const std::string& purpose,
   const ProcessEnvironment environment = read_process_environment();
   const ProcessCount count = {options.gpus > 0 ? "--gpus" : "--processes",
                               std::max(options.gpus, options.processes)};
-  if (must_start(count, environment)) return run_processes(argv, count.count);
+  if (must_start(count, environment)) {
+    if (options.gpus > 0 && !is_available(Device::cuda())) backend_of(Device::cuda());  // throws, saying why
+    return run_processes(argv, count.count);
+  }
   if (environment.size > 1) set_complaint_prefix(fmt::format("[rank {}] ", environment.rank));
   const Device device = device_of_rank(options.device, options.gpus, options.processes, environment);
   const std::shared_ptr<Communicator> ranks = Communicator::join(

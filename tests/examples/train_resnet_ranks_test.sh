@@ -168,6 +168,8 @@ mistakes_are_told() {
   complains_like "--batch 32: 3 processes cannot share it equally"
   run 2 "$program" --processes 2 --gpus 2
   complains_like "--processes and --gpus cannot both be given"
+  run 1 env CUDA_VISIBLE_DEVICES= "$program" --gpus 2  # once, and not by each rank
+  [ "$(wc -l <err)" = 1 ] || fail "--gpus without a GPU: $(cat err)"
   run 1 env RANK=0 WORLD_SIZE=4 MASTER_ADDR=localhost "$program" --processes 2
   complains_like "--processes 2: environment has started 4 processes"
   run 1 env RANK=0 "$program"

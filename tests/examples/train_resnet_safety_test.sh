@@ -28,6 +28,8 @@ mistakes_are_told_apart_and_exit_2() {
   run 2 --num-workers 2 && complains "there is no option --num-workers; did you mean --workers?"
   run 2 --modle resnet20 && complains "there is no option --modle; did you mean --model?"
   run 2 --model resnet81 && complains "but got 'resnet81'; did you mean 'resnet18'?"
+  run 2 --precision fp16 && complains "but got 'fp16'; did you mean 'mixed-f16'?"
+  run 2 --precision bf16 && complains "but got 'bf16'; did you mean 'mixed-bf16'?"
   run 2 --epochs 0x10 && complains "--epochs: expected a whole number from 1 to 1000000 but got '0x10'"
   run 2 --memory-limit nan
   run 2 --lr nan && complains "--lr: expected a number from 1e-09 to 1000 but got 'nan'"
