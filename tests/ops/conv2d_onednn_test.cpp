@@ -17,25 +17,17 @@
 #include <sinter/ops/conv2d/conv2d_kernels_cpu.h>
 
 #include "common/test_cases.h"
+#include "common/threads.h"
 
 namespace sinter::ops {
 namespace {
+
+using test::Threads;
 
 // Fresh memory reads as NaN in this program, so that an element which a kernel forgot to write is seen.
 [[maybe_unused]] const int memory_is_poisoned = setenv("SINTER_MEMORY", "poison", 0);
 
 constexpr const char* kOps[] = {"conv2d", "conv2d_grad_input", "conv2d_grad_weight"};
-
-class Threads {
- public:
-  explicit Threads(int count) : previous_(num_threads()) { set_num_threads(count); }
-  ~Threads() { set_num_threads(previous_); }
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
-
- private:
-  int previous_;
-};
 
 class Conv2dOneDnn : public testing::TestWithParam<DType> {
  protected:

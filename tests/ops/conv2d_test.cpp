@@ -18,9 +18,12 @@
 #include <sinter/ops/pad/pad.h>
 
 #include "common/error_message.h"
+#include "common/threads.h"
 
 namespace sinter::ops {
 namespace {
+
+using test::Threads;
 
 using test::message_of;
 
@@ -36,18 +39,6 @@ Tensor counting(const Shape& shape) {
   std::iota(values.begin(), values.end(), 1.0F);
   return Tensor::from_values(values, shape);
 }
-
-/// Restores the number of threads at the end of a test.
-class Threads {
- public:
-  explicit Threads(int count) : previous_(num_threads()) { set_num_threads(count); }
-  ~Threads() { set_num_threads(previous_); }
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
-
- private:
-  int previous_;
-};
 
 // ---- values by hand
 

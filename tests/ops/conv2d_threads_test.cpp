@@ -11,20 +11,12 @@
 #include <sinter/ops/conv2d/conv2d_geometry.h>
 
 #include "common/test_cases.h"
+#include "common/threads.h"
 
 namespace sinter::ops {
 namespace {
 
-class Threads {
- public:
-  explicit Threads(int count) : previous_(num_threads()) { set_num_threads(count); }
-  ~Threads() { set_num_threads(previous_); }
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
-
- private:
-  int previous_;
-};
+using test::Threads;
 
 bool same_bytes(const Tensor& a, const Tensor& b) {
   return a.spec() == b.spec() && std::memcmp(a.raw_data(), b.raw_data(), a.spec().bytes()) == 0;

@@ -22,20 +22,12 @@
 
 #include "common/prepared_call.h"
 #include "common/test_cases.h"
+#include "common/threads.h"
 
 namespace sinter::ops {
 namespace {
 
-class Threads {
- public:
-  explicit Threads(int count) : previous_(num_threads()) { set_num_threads(count); }
-  ~Threads() { set_num_threads(previous_); }
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
-
- private:
-  int previous_;
-};
+using test::Threads;
 
 std::vector<Tensor> copies_of(const std::vector<Tensor>& tensors) {
   std::vector<Tensor> copies;
