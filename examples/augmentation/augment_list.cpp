@@ -136,7 +136,8 @@ std::vector<Augmentation> parse_augment_list(const std::string& text) {
   std::vector<Augmentation> list;
   for (const std::string& item : split(text, '+')) {
     const size_t colon = item.find(':');
-    const Entry& entry = entry_of(item.substr(0, colon));
+    const std::string name = item.substr(0, colon);
+    const Entry& entry = entry_of(name);
     const std::string numbers = colon == item.npos ? "" : item.substr(colon + 1);
     if (colon != item.npos && numbers.empty())
       throw InvalidArgument(fmt::format("there is nothing behind '{}'", item));
