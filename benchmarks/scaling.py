@@ -74,19 +74,21 @@ def measure(name, command, counts, deadline):
         left = deadline - time.monotonic()
         return run_on_gpus(command, gpus, together, min(LIMIT, left)) if left > 5 else [None]
 
+    def keep(count, row):
+        of_counts[count] = row
+        print(f"{name:14} {row['case']:46} {count} GPUs {row['img_s']:10.1f} img/s  efficiency {row['efficiency']:.4f}"
+              f" ({row['of_slowest']:.4f} of the slowest)  {row['peak_gib']:.2f} GiB", flush=True)
+
     alone = run(most, together=False)
     if None in alone:
         print(f"{name:14} {' '.join(command[-2:])}: no result", flush=True)
         return {}
     each = [row["img_s"] for row in alone]
-    of_counts[1] = dict(alone[0], img_s=round(sum(each) / most, 1), of_each=each, efficiency=1.0, of_slowest=1.0)
+    keep(1, dict(alone[0], img_s=round(sum(each) / most, 1), of_each=each, efficiency=1.0, of_slowest=1.0))
     for count in counts:
         if count > 1 and (row := run(count, together=True)[0]) is not None:
-            of_counts[count] = dict(row, efficiency=round(row["img_s"] / sum(each[:count]), 4),
-                                    of_slowest=round(row["img_s"] / count / min(each[:count]), 4))
-    for count, row in of_counts.items():
-        print(f"{name:14} {row['case']:46} {count} GPUs {row['img_s']:10.1f} img/s  efficiency {row['efficiency']:.4f}"
-              f" ({row['of_slowest']:.4f} of the slowest)  {row['peak_gib']:.2f} GiB", flush=True)
+            keep(count, dict(row, efficiency=round(row["img_s"] / sum(each[:count]), 4),
+                             of_slowest=round(row["img_s"] / count / min(each[:count]), 4)))
     return {count: row for count, row in of_counts.items() if count in counts}
 
 
