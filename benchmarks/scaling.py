@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Measures training on one and on several GPUs of this machine, beside PyTorch's, in one run.
 
-Usage: scaling.py BUILD [--gpus 1,2] [--cases TEXT,TEXT] [--rows FOLDER] [--seconds N] [--steps N] [--no-torch]
-BUILD is the folder where Sinter was built with its benchmarks; --cases takes those of suite "scaling" in cases.json whose
-names contain one of the texts. Efficiency is the speed on N GPUs over what these GPUs reach each by itself, at the same time
-and with the same batch: GPUs of one machine differ by some percent. Exit code 77 where there are fewer GPUs.
+Usage: scaling.py BUILD [--gpus 1,2] [--cases TEXT,TEXT] [--rows FOLDER] [--seconds N] [--steps N]
+                  [--programs sinter,torch_eager,torch_compile]
+BUILD is the folder where Sinter was built with its benchmarks; --cases takes those of suite "scaling" in cases.json that
+have one of the texts for a name, or in it. Efficiency is the speed on N GPUs over what these GPUs reach each by itself, at
+the same time and with the same batch: GPUs of one machine differ by some percent. `of_slowest` is that over N times what
+the slowest of them reaches. Exit code 77 where there are fewer GPUs.
 """
 import argparse
 import datetime
@@ -49,6 +51,12 @@ def run_on_gpus(command, gpus, together, limit):
     return [json.loads(of[-1]) if of else None for of in lines]
 
 
+def chosen_cases(texts):
+    """All whose name is one of the texts; for a text that is no name, those that have it in theirs."""
+    names = [case["case"] for case in CASES["scaling"]]
+    return [name for name in names if name in texts or any(text in name for text in texts if text not in names)]
+
+
 def count_gpus():
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
@@ -66,18 +74,21 @@ def measure(name, command, counts, deadline):
         left = deadline - time.monotonic()
         return run_on_gpus(command, gpus, together, min(LIMIT, left)) if left > 5 else [None]
 
+    def keep(count, row):
+        of_counts[count] = row
+        print(f"{name:14} {row['case']:46} {count} GPUs {row['img_s']:10.1f} img/s  efficiency {row['efficiency']:.4f}"
+              f" ({row['of_slowest']:.4f} of the slowest)  {row['peak_gib']:.2f} GiB", flush=True)
+
     alone = run(most, together=False)
     if None in alone:
         print(f"{name:14} {' '.join(command[-2:])}: no result", flush=True)
         return {}
     each = [row["img_s"] for row in alone]
-    of_counts[1] = dict(alone[0], img_s=round(sum(each) / most, 1), of_each=each, efficiency=1.0)
+    keep(1, dict(alone[0], img_s=round(sum(each) / most, 1), of_each=each, efficiency=1.0, of_slowest=1.0))
     for count in counts:
         if count > 1 and (row := run(count, together=True)[0]) is not None:
-            of_counts[count] = dict(row, efficiency=round(row["img_s"] / sum(each[:count]), 4))
-    for count, row in of_counts.items():
-        print(f"{name:14} {row['case']:46} {count} GPUs {row['img_s']:10.1f} img/s  efficiency {row['efficiency']:.4f}"
-              f"  {row['peak_gib']:.2f} GiB", flush=True)
+            keep(count, dict(row, efficiency=round(row["img_s"] / sum(each[:count]), 4),
+                             of_slowest=round(row["img_s"] / count / min(each[:count]), 4)))
     return {count: row for count, row in of_counts.items() if count in counts}
 
 
@@ -95,7 +106,7 @@ def main():
     parser.add_argument("--rows", type=pathlib.Path, help="write the rows into this folder, for collect.py")
     parser.add_argument("--seconds", type=float, default=1e9, help="break off after so many")
     parser.add_argument("--steps", type=int, default=20, help="of a timed run (20)")
-    parser.add_argument("--no-torch", action="store_true")
+    parser.add_argument("--programs", default="sinter,torch_eager,torch_compile", help="with commas between them (all)")
     options = parser.parse_args()
     counts, deadline = sorted(int(count) for count in options.gpus.split(",")), time.monotonic() + options.seconds
     there, gpu = count_gpus()
@@ -103,14 +114,13 @@ def main():
         print(f"{max(counts)} GPUs are asked for and {there} are here")
         sys.exit(77)
     ours, peers = [], []
-    for case in [c["case"] for c in CASES["scaling"] if any(text in c["case"] for text in options.cases.split(","))]:
+    for case in chosen_cases(options.cases.split(",")):
         key = {"suite": "scaling", "dtype": "mixed_f16", "layout": "NHWC"}
         steps = ["--steps", str(options.steps)]
-        programs = {"sinter": [str(options.build / "benchmarks" / "scaling_benchmark"), case, *steps]}
-        if not options.no_torch:
-            peer = [sys.executable, str(HERE / "peers" / "torch_scaling.py"), case, *steps]
-            programs.update(torch_eager=peer, torch_compile=[*peer, "--compile"])
-        for name, command in programs.items():
+        peer = [sys.executable, str(HERE / "peers" / "torch_scaling.py"), case, *steps]
+        programs = {"sinter": [str(options.build / "benchmarks" / "scaling_benchmark"), case, *steps],
+                    "torch_eager": peer, "torch_compile": [*peer, "--compile"]}
+        for name, command in [(name, programs[name]) for name in options.programs.split(",")]:
             for count, row in measure(name, command, counts, deadline).items():
                 row = {**key, **row, "case": f"{case} on {count} GPU{'s' if count > 1 else ''}"}
                 if name == "sinter":

@@ -145,7 +145,12 @@ void add_indexing(OpCaseTable& table) {
     return Cases{{{OpInput{{2 * count, kEmbedding}, s.dtype},
                    OpInput{{count}, DType::kInt64, 0, every_second}, OpInput{{count, kEmbedding}, s.dtype}}}};
   };
-  table["embedding"] = [](const OpSize& s) {
+  table["take_rows_"] = [](const OpSize& s) {
+    const int64_t count = s.rows * 2;
+    return Cases{{{OpInput{{count, kEmbedding}, s.dtype}, OpInput{{2 * count, kEmbedding}, s.dtype},
+                   OpInput{{count}, DType::kInt64, 2 * count}}}};
+  };
+  table["embedding"] = [const OpSize& s) {
     const int64_t count = s.rows * s.columns / kEmbedding;
     return Cases{
         {{OpInput{{s.rows * 4 + 1, kEmbedding}, s.dtype}, OpInput{{count}, DType::kInt64, s.rows * 4}}}};

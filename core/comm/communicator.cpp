@@ -30,6 +30,10 @@ void check_dtype(const Tensor& x, const char* name) {
                "[comm] {}: expected a float dtype, int32 or int64 but got {}", name, x.dtype());
 }
 
+void copy_on(const Stream& stream, void* to, const void* from, size_t bytes) {
+  backend_of(stream.device).copy(to, stream.device, from, stream.device, bytes, stream);
+}
+
 /// An error's words for the other ranks.
 std::string reason_of(const std::string& error) {
   constexpr std::string_view kPrefix = "[comm] ";  // of what the communicator has thrown itself
@@ -195,29 +199,28 @@ Tensor Communicator::reduce_scatter(const Tensor& x) const {
                "[comm] reduce_scatter: expected a first axis that {} ranks divide but got {}", size(),
                x.shape());
   Tensor part = Tensor::empty(x.shape().with(0, x.shape()[0] / size()), x.dtype(), x.device());
-  const Stream stream = current_stream(x.device());
-  if (watch_ == nullptr) {
-    copy_bytes(part.raw_data(), x.device(), x.raw_data(), x.device(), x.spec().bytes());
-  } else if (part.numel() > 0) {
-    run("reduce_scatter", [&] {
-      backend_for(x.device()).reduce_scatter(x.raw_data(), part.raw_data(), part.numel(), x.dtype(), stream);
-    });
-  }
+  reduce_scatter(x.raw_data(), part.raw_data(), part.numel(), x.dtype(), current_stream(x.device()));
   return part;
+}
+
+void Communicator::reduce_scatter(const void* from, void* to, int64_t count, DType dtype,
+                                  const Stream& stream) const {
+  if (count == 0) return;
+  if (watch_ == nullptr) return copy_on(stream, to, from, static_cast<size_t>(count) * size_of(dtype));
+  run("reduce_scatter", [&] { backend_for(stream.device).reduce_scatter(from, to, count, dtype, stream); });
 }
 
 Tensor Communicator::all_gather(const Tensor& x) const {
   SINTER_CHECK(x.defined() && x.rank() > 0, "[comm] all_gather: expected a tensor with a first axis");
   Tensor all = Tensor::empty(x.shape().with(0, x.shape()[0] * size()), x.dtype(), x.device());
-  if (watch_ == nullptr) {
-    copy_bytes(all.raw_data(), x.device(), x.raw_data(), x.device(), x.spec().bytes());
-  } else if (x.numel() > 0) {
-    run("all_gather", [&] {
-      backend_for(x.device())
-          .all_gather(x.raw_data(), all.raw_data(), x.spec().bytes(), current_stream(x.device()));
-    });
-  }
+  all_gather(x.raw_data(), all.raw_data(), x.spec().bytes(), current_stream(x.device()));
   return all;
+}
+
+void Communicator::all_gather(const void* from, void* to, size_t bytes, const Stream& stream) const {
+  if (bytes == 0) return;
+  if (watch_ == nullptr) return copy_on(stream, to, from, bytes);
+  run("all_gather", [&] { backend_for(stream.device).all_gather(from, to, bytes, stream); });
 }
 
 void Communicator::broadcast_(const Tensor& x, int root) const {
@@ -259,8 +262,7 @@ void Communicator::begin_all_reduce(const Bucket& bucket, const Stream& stream) 
     for (const Part& part : bucket.parts) {
       const size_t size = size_of(bucket.dtype);
       auto* const to = static_cast<std::byte*>(bucket.sums) + static_cast<size_t>(part.place) * size;
-      if (to == part.from) continue;
-      copy_bytes(to, stream.device, part.from, stream.device, static_cast<size_t>(part.count) * size);
+      if (to != part.from) copy_on(stream, to, part.from, static_cast<size_t>(part.count) * size);
     }
     return;
   }

@@ -117,6 +117,10 @@ class Communicator {
   /// On a CPU it is done at once.
   void begin_all_reduce(const Bucket& bucket, const Stream& stream) const;
   void end_all_reduce(const void* sums, const Stream& stream) const;
+  /// On `stream`: the `bytes` of all ranks one behind the other; and of the sum of all ranks' `from`, which
+  /// has `count` elements for each rank, this rank's part. Alone a copy.
+  void all_gather(const void* from, void* to, size_t bytes, const Stream& stream) const;
+  void reduce_scatter(const void* from, void* to, int64_t count, DType dtype, const Stream& stream) const;
   /// For jobs: `what`, captured work with sums, has been launched on the GPU's current stream. It counts as
   /// an operation, and has its time limit.
   void note_work(const char* what) const;

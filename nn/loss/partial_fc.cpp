@@ -12,7 +12,7 @@
 #include <sinter/nn/loss/partial_fc.h>
 #include <sinter/nn/parallel/data_parallel.h>
 #include <sinter/ops/copy/copy.h>
-#include <sinter/ops/embedding/embedding.h>
+#include <sinter/ops/embedding/take_rows.h>
 #include <sinter/ops/fill/fill.h>
 #include <sinter/ops/put_rows/put_rows.h>
 #include <sinter/ops/reshape/reshape.h>
@@ -278,11 +278,10 @@ std::vector<Tensor> PartialFC::sample(const std::vector<std::vector<int64_t>>& b
       label = std::ranges::lower_bound(chosen_, label) - chosen_.begin();
     }
     indices_ = upload(chosen_, device);
-    ops::copy_(head_.weight.master(), ops::index_select(table_, 0, indices_));
+    ops::update::take_rows_(head_.weight.master(), table_, indices_);
     head_.weight.refresh_working();
-    for (const Rows& rows : optimizer_rows(optimizer, false)) {
-      ops::copy_(rows.part, ops::index_select(rows.table, 0, indices_));
-    }
+    for (const Rows& rows : optimizer_rows(optimizer, false))
+      ops::update::take_rows_(rows.part, rows.table, indices_);
   }
   ++steps_;
   in_step_ = true;

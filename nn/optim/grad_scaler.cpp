@@ -5,6 +5,7 @@
 #include <sinter/core/op/node.h>
 #include <sinter/nn/optim/grad_scaler.h>
 #include <sinter/nn/parallel/data_parallel.h>
+#include <sinter/ops/all_reduce/all_reduce.h>
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/loss_scale/loss_scale.h>
@@ -44,7 +45,7 @@ Tensor norm_over_ranks(const std::vector<Parameter>& parameters, const ScaledSte
   const std::vector<Parameter> shared = exclude(parameters, options.sharded);
   const std::vector<Parameter> own = exclude(parameters, shared);
   if (!has_gradient(own)) return grad_norm(parameters);
-  const Tensor squares = all_reduce(ops::square(grad_norm(own)), *options.communicator);
+  const Tensor squares = ops::bucketed_all_reduce(ops::square(grad_norm(own)), *options.communicator);
   return ops::sqrt(has_gradient(shared) ? ops::add(squares, ops::square(grad_norm(shared))) : squares);
 }
 

@@ -71,13 +71,13 @@ void register_all_gather(OpRegistry& registry) {
                 .outputs = {{"all"}},
                 .infer = infer_all_gather,
                 .gradient = all_gather_gradient,
-                .traits = {.precision = Precision::kFollow}});
+                .traits = {.precision = Precision::kFollow, .captured = false}});
   registry.add({.name = "reduce_scatter",
                 .inputs = {{"x"}},
                 .outputs = {{"part"}},
                 .infer = infer_reduce_scatter,
                 .gradient = reduce_scatter_gradient,
-                .traits = {.precision = Precision::kFollow}});
+                .traits = {.precision = Precision::kFollow, .captured = false}});
 }
 
 }  // namespace sinter::ops

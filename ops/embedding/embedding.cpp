@@ -1,5 +1,6 @@
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/embedding/embedding.h>
+#include <sinter/ops/embedding/take_rows.h>
 #include <sinter/ops/permute/permute.h>
 #include <sinter/ops/reshape/reshape.h>
 
@@ -12,6 +13,15 @@ std::vector<TensorSpec> infer_embedding(const InferContext& context) {
   const TensorSpec& weight = context.input(0);
   const Shape& indices = context.shape(1);
   return {{indices.inserted(indices.rank(), weight.shape[1]), weight.dtype, weight.device}};
+}
+
+std::vector<TensorSpec> infer_take_rows(const InferContext& context) {
+  context.expect_rank(1, 2);
+  context.expect_rank(2, 1);
+  context.expect_dtype(2, DType::kInt64);
+  context.expect_same_dtype(0, 1);
+  context.expect_shape(0, {context.shape(2)[0], context.shape(1)[1]});
+  return {};
 }
 
 std::vector<Tensor> embedding_gradient(const GradientContext& context) {
@@ -39,6 +49,11 @@ std::vector<Tensor> embedding_grad_gradient(const GradientContext& context) {
 Tensor embedding(const Tensor& weight, const Tensor& indices) {
   static const Op& op = builtin("embedding");
   return call_single(op, {weight, indices});
+}
+
+void update::take_rows_(const Tensor& target, const Tensor& table, const Tensor& indices) {
+  static const Op& op = builtin("take_rows_");
+  call(op, {target, table, indices});
 }
 
 Tensor index_select(const Tensor& x, int64_t axis, const Tensor& indices) {
@@ -71,6 +86,9 @@ void register_embedding(OpRegistry& registry) {
                 .gradient = embedding_gradient,
                 .gradient_reads = {.inputs = reads_of({1})},
                 .traits = {.precision = Precision::kReduced}});
+  registry.add({.name = "take_rows_",
+                .inputs = {{.name = "target", .mutated = true}, {"table"}, {"indices"}},
+                .infer = infer_take_rows});
   registry.add({.name = "embedding_grad",
                 .inputs = {{"dy"}, {"indices"}},
                 .outputs = {{"dweight"}},

@@ -12,15 +12,13 @@ namespace {
 
 constexpr int64_t kGrainElements = 16384;
 
-void run_embedding(const KernelContext& context) {
-  const TensorView& weight = context.input(0);
-  const TensorView& indices = context.input(1);
-  check_indices(indices, weight.shape[0], "embedding");
+void copy_rows(const TensorView& weight, const TensorView& indices, const TensorView& y, const char* tag) {
+  check_indices(indices, weight.shape[0], tag);
   const int64_t columns = weight.shape[1];
   const size_t bytes = static_cast<size_t>(columns) * size_of(weight.dtype);
   if (bytes == 0) return;
   const auto* from = weight.as<const std::byte>();
-  auto* to = context.output(0).as<std::byte>();
+  auto* to = y.as<std::byte>();
   const auto* index = indices.as<const int64_t>();
   parallel_for(indices.numel(), std::max<int64_t>(1, kGrainElements / columns),
                [=](int64_t begin, int64_t end) {
@@ -29,6 +27,14 @@ void run_embedding(const KernelContext& context) {
                                from + static_cast<size_t>(index[i]) * bytes, bytes);
                  }
                });
+}
+
+void run_embedding(const KernelContext& context) {
+  copy_rows(context.input(0), context.input(1), context.output(0), "embedding");
+}
+
+void run_take_rows(const KernelContext& context) {
+  copy_rows(context.input(1), context.input(2), context.input(0), "take_rows_");
 }
 
 /// Row r of the table is read by the positions order[starts[r]], ..., order[starts[r + 1] - 1], in rising
@@ -89,6 +95,7 @@ void run_embedding_grad(const KernelContext& context) {
 void register_embedding_cpu(OpRegistry& registry);
 void register_embedding_cpu(OpRegistry& registry) {
   registry.add_kernel("embedding", {.device = DeviceType::kCpu, .run = run_embedding});
+  registry.add_kernel("take_rows_", {.device = DeviceType::kCpu, .run = run_take_rows});
   registry.add_kernel(
       "embedding_grad",
       {.device = DeviceType::kCpu, .workspace_bytes = embedding_grad_workspace, .run = run_embedding_grad});

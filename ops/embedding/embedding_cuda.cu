@@ -32,24 +32,31 @@ __global__ void embedding_kernel(Index count, IndexDivide<Index> divide_columns,
   }
 }
 
-void run_embedding(const KernelContext& context) {
-  const TensorView& weight = context.input(0);
-  const TensorView& y = context.output(0);
+void copy_rows(const TensorView& weight, const TensorView& indices, const TensorView& y,
+               const Stream& stream) {
   if (y.numel() == 0) return;
   const int64_t bytes = weight.shape[1] * static_cast<int64_t>(size_of(weight.dtype));
   const int64_t unit = widest_unit({address_of(weight.data), address_of(y.data), bytes});
   const int64_t columns = bytes / unit;
-  const int64_t count = context.input(1).numel() * columns;
+  const int64_t count = indices.numel() * columns;
   dispatch_unit(unit, [&]<class T> {
     T missing;
     // Bytes of ones are a NaN in every floating-point dtype.
     std::memset(&missing, is_float(weight.dtype) ? 0xff : 0, sizeof(T));
     dispatch_index(count, [&]<class Index> {
-      cuda::launch(context.stream(), cuda::grid_stride_shape(count, kThreads, kThreads),
-                   embedding_kernel<Index, T>, count, IndexDivide<Index>(columns), columns, weight.shape[0],
-                   missing, weight.as<const T>(), context.input(1).as<const int64_t>(), y.as<T>());
+      cuda::launch(stream, cuda::grid_stride_shape(count, kThreads, kThreads), embedding_kernel<Index, T>,
+                   count, IndexDivide<Index>(columns), columns, weight.shape[0], missing,
+                   weight.as<const T>(), indices.as<const int64_t>(), y.as<T>());
     });
   });
+}
+
+void run_embedding(const KernelContext& context) {
+  copy_rows(context.input(0), context.input(1), context.output(0), context.stream());
+}
+
+void run_take_rows(const KernelContext& context) {
+  copy_rows(context.input(1), context.input(2), context.input(0), context.stream());
 }
 
 constexpr int kGradThreads = 128;  // one column each
@@ -156,6 +163,7 @@ void run_embedding_grad(const KernelContext& context) {
 void register_embedding_cuda(OpRegistry& registry);
 void register_embedding_cuda(OpRegistry& registry) {
   registry.add_kernel("embedding", {.device = DeviceType::kCuda, .run = run_embedding});
+  registry.add_kernel("take_rows_", {.device = DeviceType::kCuda, .run = run_take_rows});
   registry.add_kernel("embedding_grad", {.device = DeviceType::kCuda, .run = run_embedding_grad});
   register_sorted_embedding_grad_cuda(registry);
 }

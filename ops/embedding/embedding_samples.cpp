@@ -21,6 +21,16 @@ std::vector<ReferenceTensor> embedding_reference(const OpSample& sample) {
   return {y};
 }
 
+OpSample make_take_rows(SampleMaker& maker) {
+  const Shape table = {maker.integer(1, 9), maker.shape(1, 80)[0]};
+  const Tensor indices = maker.indices(maker.shape(1, 12), 0, table[0] - 1);
+  return {{maker.tensor({indices.size(0), table[1]}), maker.tensor(table), indices}, {}};
+}
+
+std::vector<ReferenceTensor> take_rows_reference(const OpSample& sample) {
+  return embedding_reference({{sample.inputs[1], sample.inputs[2]}, {}});
+}
+
 OpSample make_embedding_grad(SampleMaker& maker) {
   const int64_t rows = maker.integer(1, 9);
   const Shape indices = maker.shape(static_cast<int>(maker.integer(0, 3)), 5);
@@ -44,6 +54,10 @@ std::vector<ReferenceTensor> embedding_grad_reference(const OpSample& sample) {
 void register_embedding_samples(SampleRegistry& registry);
 void register_embedding_samples(SampleRegistry& registry) {
   registry.add({.op = "embedding", .make = make_embedding, .reference = embedding_reference});
+  registry.add({.op = "take_rows_",
+                .make = make_take_rows,
+                .reference = take_rows_reference,
+                .check_gradient = false});
   registry.add({.op = "embedding_grad",
                 .make = make_embedding_grad,
                 .reference = embedding_grad_reference,

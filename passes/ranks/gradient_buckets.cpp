@@ -8,8 +8,9 @@
 //   %21 = all_reduce(%8)                           %s = end_all_reduce(%b, %7, %8)
 //   sgd_step(conv1.weight.master, %20, …)          %20 = reshape(slice(%s, …))
 //
-// The last layers' gradients are there first, and go first. All ranks make the same buckets and begin them in
-// the same order, whatever else their graphs do.
+// The last layers' gradients are there first, and go first. Norms of gradients that ranks do not share are
+// summed on the way too. All ranks make the same buckets and begin them in the same order, whatever else
+// their graphs do.
 #include <algorithm>
 #include <iterator>
 
@@ -36,11 +37,53 @@ bool sums_gradient(const GraphNode& node) {
   return bucketed != nullptr && *bucketed && node.inputs.size() == 1;
 }
 
-/// Whether what a call sums is there where the first sum stood; in memory, from the beginning of the run on.
-bool is_there(const Graph& graph, const GraphNode& sum, const GraphNode& first) {
-  const GraphValue& value = *sum.input(0);
+/// Whether a value is there where the first sum stood; in memory, from the beginning of the run on.
+bool is_there(const Graph& graph, const GraphValue& value, const GraphNode& first) {
   if (value.root().is_memory()) return value.root().version == 0 && graph.holds(value, &first);
   return value.producer == nullptr || graph.precedes(*value.producer, first);
+}
+
+/// The calls behind the first sum that compute `value` from what is there, in their order. False if some
+/// others take part than such as only compute.
+bool find_late_calls(const Graph& graph, const GraphValue& value, const GraphNode& first,
+                     std::vector<GraphNode*>& calls) {
+  constexpr size_t kMost = 8;
+  if (is_there(graph, value, first)) return true;
+  GraphNode* const call = value.producer;
+  if (call == nullptr || call->changes_any() || call->is_collective() ||
+      call->traits().role == Role::kRandomKey || calls.size() == kMost)
+    return false;
+  for (const GraphUse& use : call->inputs) {
+    if (use.value != nullptr && !find_late_calls(graph, *use.value, first, calls)) return false;
+  }
+  if (std::ranges::find(calls, call) == calls.end()) calls.push_back(call);
+  return true;
+}
+
+/// Moves a call right behind the last of those that it depends on.
+void move_up(Graph& graph, GraphNode& call) {
+  const GraphNode* last = nullptr;
+  for (const GraphUse& use : call.inputs) {
+    const GraphNode* const producer = use.value != nullptr ? use.value->producer : nullptr;
+    if (producer != nullptr && (last == nullptr || graph.precedes(*last, *producer))) last = producer;
+  }
+  if (last == nullptr) return;
+  const GraphNode& moved =
+      graph.insert(graph.next(*last), *call.op, call.inputs, call.attributes, call.scope);
+  for (size_t i = 0; i < call.outputs.size(); ++i) graph.replace_uses(*call.outputs[i], *moved.outputs[i]);
+  graph.erase(call);
+}
+
+/// What the update sums besides, such as a norm of gradients that are not summed themselves, is computed as
+/// soon as these are there.
+void move_up_late_sums(Graph& graph) {
+  std::vector<GraphNode*> sums = graph.nodes();
+  std::erase_if(sums, [](const GraphNode* node) { return !sums_gradient(*node); });
+  for (const GraphNode* const sum : sums) {
+    std::vector<GraphNode*> calls;
+    if (!find_late_calls(graph, *sum->input(0), *sums.front(), calls)) continue;
+    for (GraphNode* const call : calls) move_up(graph, *call);
+  }
 }
 
 /// The calls that sum one gradient over ranks, from the last parameter's to the first's. That is about the
@@ -49,7 +92,7 @@ bool is_there(const Graph& graph, const GraphNode& sum, const GraphNode& first) 
 std::vector<GraphNode*> sums_from_the_last(const Graph& graph) {
   std::vector<GraphNode*> sums;
   for (GraphNode* const node : graph.nodes()) {
-    if (sums_gradient(*node) && is_there(graph, *node, sums.empty() ? *node : *sums.front()))
+    if (sums_gradient(*node) && is_there(graph, *node->input(0), sums.empty() ? *node : *sums.front()))
       sums.push_back(node);
   }
   std::ranges::reverse(sums);
@@ -132,6 +175,7 @@ const GraphNode* make_bucket(Graph& graph, const Bucket& bucket, GraphNode& firs
 }  // namespace
 
 void bucket_gradients(Graph& graph, PassContext& context) {
+  move_up_late_sums(graph);
   const std::vector<GraphNode*> sums = sums_from_the_last(graph);
   if (sums.size() < 2) return;
   GraphNode* const first = sums.back();

@@ -6,6 +6,7 @@
 
 #include <sinter/autograd/backward.h>
 #include <sinter/autograd/gradcheck.h>
+#include <sinter/core/runtime/backend.h>
 #include <sinter/nn/job/train_job.h>
 #include <sinter/nn/layers/linear.h>
 #include <sinter/nn/loss/partial_fc.h>
@@ -130,6 +131,23 @@ TEST_P(PartialFcTest, OnlyTheChosenCentresAndTheirMomentaMove) {
     ever.insert(chosen.begin(), chosen.end());
   }
   EXPECT_GT(ever.size(), 40u) << "other classes come by";
+}
+
+// They are written where the step reads them: of millions of people another copy would be gigabytes.
+TEST_P(PartialFcTest, CentresAreFetchedWithoutAnotherCopyOfThem) {
+  constexpr int64_t kMany = 4000, kWide = 64;
+  PartialFC centres(kWide, kMany, {.sample_rate = 0.5});
+  centres.to(device());
+  SGD sgd(centres.head().parameters(), {.momentum = 0.9});
+  MemoryPool& pool = backend_of(device()).memory_pool(device().index);
+  for (int64_t step = 0; step < 3; ++step) {
+    pool.reset_peaks();
+    const size_t before = pool.stats().live_bytes;
+    centres.sample(labels_of_step(step), sgd);
+    const size_t rows = centres.head().weight.tensor().spec().bytes();
+    EXPECT_LT(pool.stats().peak_live_bytes - before, rows / 2) << step;
+    centres.update(sgd);
+  }
 }
 
 // A step of several batches: centres are chosen once, for the labels of all, and what is learnt is what the

@@ -138,6 +138,23 @@ TEST_F(GradientBuckets, LeaveGradientsAloneThatAreNotThereWhereTheFirstSumStands
   for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(largest_difference(before[i], after[i]), 0.0) << i;
 }
 
+// Such as a norm of gradients that are not summed themselves, which the update asks for.
+TEST_F(GradientBuckets, TakeInWhatIsComputedBehindTheFirstSumOfWhatWasThereBefore) {
+  const auto graph = graph_of({spec({64})}, {}, [&](std::vector<Tensor> x) {
+    const Tensor own = ops::sigmoid(x[0]), a = ops::relu(x[0]);
+    const Tensor b = ops::square(a);
+    const std::vector<Tensor> shared = {sum(a), sum(b)};
+    return std::vector<Tensor>{shared[0], shared[1], sum(ops::square(ops::exp(own)))};
+  });
+  const std::vector<Tensor> inputs = {random({64})};
+  const std::vector<Tensor> before = run(*graph, inputs);
+  EXPECT_EQ(bucket(*graph).done, std::vector<std::string>{"3 gradients, 768 bytes"});
+  EXPECT_EQ(calls(*graph), (std::vector<std::string>{"sigmoid", "exp", "square", "relu", "square",
+                                                     "begin_all_reduce", "end_all_reduce"}));
+  const std::vector<Tensor> after = run(*graph, inputs);
+  for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(largest_difference(before[i], after[i]), 0.0) << i;
+}
+
 // What is being summed must neither move nor be written over meanwhile.
 TEST_F(GradientBuckets, KeepMemoryOfGradientsUntilTheEnd) {
   const auto graph = graph_of({spec({64})}, {}, [&](std::vector<Tensor> x) {

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <sinter/core/runtime/backend.h>
 #include <sinter/nn/checkpoint/safetensors.h>
 #include <sinter/nn/module/module.h>
 
@@ -153,6 +154,20 @@ TEST_P(ProcessesTest, SampledCentresAreTheSameFromRunToRunAndGoOnOnOtherNumbersO
     others.start_all(size, {"reload.arc.sampled", file}, free_port());
     expect_all_well(others.wait(60));
   }
+}
+
+// Each rank on a GPU of its own: embeddings and gradients go through NCCL, and jobs are captured.
+TEST(GpuRanks, TrainTheCentresOfOneProcess) {
+  const Device gpu = Device::cuda();
+  if (!is_available(gpu) || backend_of(gpu).device_count() < 2) GTEST_SKIP() << "needs two GPUs";
+  const Variables on_gpus{{"WORKER_ON_GPU", "1"}};
+  for (const char* kind : {"faces.arc", "faces.subcentres"}) {
+    const nn::State one = trained(1, kind, on_gpus);
+    expect_near(one, trained(2, kind, on_gpus), 1e-5);
+    expect_near(one, trained(2, std::string(kind) + ".eager", on_gpus), 1e-5);
+  }
+  const nn::State sampled = trained(2, "faces.arc.sampled", on_gpus);
+  expect_near(sampled, trained(2, "faces.arc.sampled", on_gpus), 0.0);  // from run to run
 }
 
 TEST(Rendezvous, NamesWhoDoesNotCome) {

@@ -308,12 +308,21 @@ nn::PartialFCOptions face_options(const Communicator& ranks, const std::string& 
           .communicator = &ranks};
 }
 
+/// Of this rank: WORKER_ON_GPU gives each a GPU of its own.
+Device own_device() {
+  return std::getenv("WORKER_ON_GPU") != nullptr ? Device::cuda(read_process_environment().rank)
+                                                 : Device::cpu();
+}
+
 /// Trains with centres that are divided among the ranks, and writes all weights.
 void train_faces(const Communicator& ranks, const std::string& kind, const std::string& file) {
+  const Device device = own_device();
   manual_seed(7);
   const bool samples = kind.ends_with("sampled");
   nn::PartialFC centres(kDimensions, samples ? 211 : kFaces, face_options(ranks, kind));
   Faces network(centres.head());
+  centres.to(device);
+  network.to(device);
   nn::SGD sgd(network.parameters(), {.momentum = 0.9, .weight_decay = 1e-3});
   nn::GradScaler scaler({.enabled = false});
   const std::vector<nn::Parameter> apart = {network.head.weight};
@@ -329,11 +338,11 @@ void train_faces(const Communicator& ranks, const std::string& kind, const std::
   std::vector<float> losses;
   for (int step = 0; step < kSteps; ++step) {
     const Batch batch = part_of_batch(step, ranks.rank(), ranks.size(), kFaces);
-    const Tensor rows = centres.sample(batch.labels.to_vector<int64_t>(), sgd);
+    const Tensor rows = centres.sample(batch.labels.to_vector<int64_t>(), sgd), x = batch.x.to(device);
     if (job) {
-      losses.push_back(static_cast<float>(job->step(batch.x, rows, 0.1).item()));
+      losses.push_back(static_cast<float>(job->step(x, rows, 0.1).item()));
     } else {
-      const Tensor loss = network(batch.x, rows);
+      const Tensor loss = network(x, rows);
       losses.push_back(
           static_cast<float>(nn::all_reduce(nn::scale_loss(loss.detach(), ranks), ranks).item()));
       sgd.zero_grad();
@@ -345,7 +354,7 @@ void train_faces(const Communicator& ranks, const std::string& kind, const std::
   }
   nn::State state = centres.state();
   for (const nn::Parameter& parameter : nn::exclude(network.parameters(), apart))
-    state[parameter.name()] = parameter.tensor().detach();
+    state[parameter.name()] = parameter.tensor().detach().to(Device::cpu());
   state["losses"] = Tensor::from_values(losses, {kSteps});
   if (ranks.rank() == 0) nn::write_safetensors(file, state);
 }
@@ -420,6 +429,8 @@ int run(const std::string& what, const std::string& file) {
   if (const char* const purpose = std::getenv("WORKER_PURPOSE")) options.purpose = purpose;
   if (what == "late") options.join_timeout = 2.0;
   if (what == "timeout") options.timeout = 2.0;
+  options.device = own_device();
+  if (options.device.is_cuda()) options.join_timeout = 100.0;  // NCCL's start takes a while
   const auto ranks = Communicator::join(options);
   if (what == "collectives") collectives(*ranks);
   if (what == "job") train<Network>(*ranks, Way::kJob, 1, file);

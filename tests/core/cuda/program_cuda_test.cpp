@@ -10,6 +10,7 @@
 #include <sinter/core/graph/tracer.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/ops/activation/activation.h>
+#include <sinter/ops/all_gather/all_gather.h>
 #include <sinter/ops/all_reduce/all_reduce.h>
 #include <sinter/ops/operators.h>
 
@@ -51,6 +52,27 @@ TEST(ProgramCuda, SumsOverRanksStandBetweenCapturedStretches) {
   EXPECT_EQ(captured->stats().launches, 3u);  // x + 1; relu(x); the rest
   EXPECT_EQ(plain->stats().launches, 0u);
   EXPECT_EQ(captured->progress().done.size(), captured->stats().calls);
+}
+
+// What ranks exchange on the way is made between two graphs too: captured, NCCL would make branches of them.
+TEST(ProgramCuda, ExchangesStandBetweenCapturedStretches) {
+  const Device gpu = Device::cuda();
+  if (!is_available(gpu)) GTEST_SKIP() << "needs a GPU";
+  const auto ranks = Communicator::join(ProcessEnvironment{}, {.device = gpu});
+  auto graph = std::make_unique<Graph>();
+  Tracer tracer(*graph);
+  const TensorSpec spec{Shape{64}, DType::kFloat32, gpu};
+  const Tensor all = ops::all_gather(tracer.tensor(graph->add_input(spec, "x")) + 1.0, *ranks);
+  graph->add_output(tracer.use_of(ops::reduce_scatter(ops::relu(all), *ranks) * 3.0));
+  Program program(std::move(graph), gpu);
+  std::vector<float> values, expected;
+  for (int i = 0; i < 64; ++i) {
+    values.push_back(static_cast<float>(i % 19) - 9.0f);
+    expected.push_back(3.0f * std::max(values.back() + 1.0f, 0.0f));
+  }
+  const Tensor x = Tensor::from_values(values, spec.shape, gpu);
+  for (int run = 0; run < 4; ++run) EXPECT_EQ(program.run({&x, 1})[0].to_vector<float>(), expected) << run;
+  EXPECT_EQ(program.stats().launches, 3u);  // x + 1; relu; the product
 }
 
 }  // namespace
