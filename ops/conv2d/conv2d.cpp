@@ -88,7 +88,8 @@ std::vector<TensorSpec> infer_conv2d_bias_act(const InferContext& context) {
   const TensorSpec& y = outputs[0];
   if (context.has(3)) {
     context.expect_same_dtype(3, 0);
-    context.expect_shape(3, y.shape);
+    const bool for_all = context.shape(3).rank() == 4 && context.shape(3)[0] == 1;
+    context.expect_shape(3, for_all ? one_image(y.shape) : y.shape);
   }
   const bool wants_slope = context.attributes<Conv2dActOptions>().activation == fused::Activation::kPRelu;
   SINTER_CHECK(context.has(4) == wants_slope, "[{}] expected {} slope beside activation {} but got {}",

@@ -15,10 +15,11 @@ void run_conv2d_grad_input_direct_cuda(const Stream& stream, const Conv2dGeometr
 void run_conv2d_grad_weight_direct_cuda(const Stream& stream, const Conv2dGeometry& geometry, DType dtype,
                                         const void* x, const void* dy, void* dweight);
 
-/// What conv2d_bias_act does to a convolution's result. bias (channels) and addend, as y, may be null, slope
-/// (channels) unless the activation is PReLU's.
+/// What conv2d_bias_act does to a convolution's result. bias (channels) and addend, as y, or as one image of
+/// it for all, may be null, slope (channels) unless the activation is PReLU's.
 struct BiasAct {
   const void *bias = nullptr, *addend = nullptr, *slope = nullptr;
+  bool one_addend = false;
   fused::Activation activation = fused::Activation::kNone;
   DType slope_dtype = DType::kFloat32;  ///< y's, or compute_type of it
 };
