@@ -90,7 +90,9 @@ std::vector<Network> networks() {
       {"iresnet18",
        [](Device d) {
          return on(d, iresnet18({.dimensions = 16, .image_size = 32, .layout = Layout::kNCHW}));
-       }},
+       },
+       32,
+       {{"batch_norm", 2}, {"linear", 1}}},
       {"u-net", [](Device d) { return on(d, UNet(), 12); }, 12, {{"concat", 1}, {"upsample", 1}}},
   };
 }
@@ -174,6 +176,37 @@ TEST(FusedInference, FollowsTheWeights) {
     }
     expect_same(infer(x), model(x), 2e-5);
     EXPECT_EQ(infer.compilations(), 1);
+  }
+}
+
+// A captured job is launched before it is known that it still holds.
+TEST(FusedInference, CapturedJobsSeeWhatHasChanged) {
+  const NoGrad no_grad;
+  for (const Device device : devices_here()) {
+    AnyModule model = networks()[0].make(device);
+    InferJob infer(model);
+    const auto check = [&](int first) {
+      for (int run = 0; run < 4; ++run) {
+        const Tensor x = floats({2, 3, 32, 32}, first + run).to(device);
+        expect_same(infer(x), model(x), 2e-5);
+      }
+    };
+    check(10);
+    for (const Parameter& parameter : model.parameters()) {
+      const Tensor weights = parameter.tensor().detach();
+      ops::copy_(weights, weights * 0.9);
+    }
+    check(20);
+    EXPECT_EQ(infer.compilations(), 1);
+    model.parameters()[0].tensor().set_requires_grad(!model.parameters()[0].tensor().requires_grad());
+    check(30);
+    EXPECT_EQ(infer.compilations(), 2);
+    const Parameter weight = model.parameters()[0];
+    model.to(Device::cpu());  // other tensors, of the same values but for one
+    model.to(device);
+    ops::copy_(weight.tensor().detach(), weight.tensor().detach() * 0.5);
+    check(40);
+    EXPECT_EQ(infer.compilations(), device.is_cpu() ? 2 : 3);
   }
 }
 
