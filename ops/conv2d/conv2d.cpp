@@ -1,7 +1,7 @@
 #include <limits>
 
 #include <sinter/core/base/checked.h>
-#include <sinter/core/op/autotune/choose_by_time.h>
+#include <sinter/core/op/autotune/kernel_tuner.h>
 #include <sinter/core/op/dispatch.h>
 #include <sinter/core/runtime/plan_cache.h>
 #include <sinter/ops/common/op_support.h>
@@ -104,10 +104,10 @@ std::vector<TensorSpec> infer_conv2d_bias_act(const InferContext& context) {
 }
 
 /// A plan may be there for one kernel and not yet for the other: the tuner would keep the choice between
-/// those that are ready.
+/// those that are ready. However little a convolution moves, its kernels differ much.
 KernelChoice choose_conv2d_bias_act(const Op& op, Device device, const KernelQuery& query) {
   if (device.is_cpu() || OnlyKnownPlans::wanted()) return choose_by_estimate(op, device, query);
-  return choose_by_time(op, device, query);
+  return KernelTuner::instance().choose(op, device, query, 0);
 }
 
 std::vector<Tensor> conv2d_gradient(const GradientContext& context) {
