@@ -10,6 +10,7 @@ void merge_common_subexpressions(Graph& graph, PassContext& context);
 void make_mixed(Graph& graph, PassContext& context);
 void turn_layout(Graph& graph, PassContext& context);
 void fold_normalization(Graph& graph, PassContext& context);
+void fold_input_normalization(Graph& graph, PassContext& context);
 void fuse_normalization(Graph& graph, PassContext& context);
 void fuse_convolution(Graph& graph, PassContext& context);
 void sum_gradients(Graph& graph, PassContext& context);

@@ -19,6 +19,8 @@ const Pass kForwardPasses[] = {
     {"common_subexpressions", "equal calls on equal values are made once", true, merge_common_subexpressions},
     {"fold_normalization", "norms with known statistics go into the convolution before (inference)", false,
      fold_normalization},
+    {"fold_input_normalization", "norms with known statistics go into the convolutions behind (inference)",
+     false, fold_input_normalization},
     {"mixed_precision", "ops that allow it compute in 16 bit", false, make_mixed},
     {"channels_last", "images are turned to the layout that is asked for", false, turn_layout},
     {"fuse_normalization", "normalisations take in sums and activations behind them", false,

@@ -1,3 +1,4 @@
+#include <chrono>
 #include <memory>
 
 #include <sinter/core/cuda/cuda_check.h>
@@ -10,6 +11,8 @@ namespace sinter::cuda {
 namespace {
 
 using Spares = SpareList<StreamEvent>;
+
+constexpr std::chrono::microseconds kSpin{50};
 
 /// The events of a GPU that wait for their next use. Never destroyed: when statics end, the driver may be
 /// gone.
@@ -27,7 +30,7 @@ StreamEvent* take_event(int device) {
   const DeviceGuard guard(device);
   auto event = std::make_unique<StreamEvent>();
   event->device = device;
-  SINTER_CUDA_CHECK(cudaEventCreateWithFlags(&event->native, cudaEventDisableTiming));
+  SINTER_CUDA_CHECK(cudaEventCreateWithFlags(&event->native, cudaEventDisableTiming | cudaEventBlockingSync));
   return event.release();
 }
 
@@ -62,8 +65,14 @@ bool has_passed(const StreamEvent* event) {
   return true;
 }
 
+// A thread that sleeps is woken some 20 us late, which short waits had better not pay; a long one leaves the
+// core to others, those that decode the next batch above all.
 void wait_for(const StreamEvent* event) {
   if (event == nullptr || device_lost(event->device)) return;
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  while (!has_passed(event)) {
+    if (std::chrono::steady_clock::now() > end) break;
+  }
   const UncapturedCalls uncaptured;
   check(cudaEventSynchronize(event->native), "cudaEventSynchronize", event->device);
 }

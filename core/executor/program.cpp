@@ -331,12 +331,14 @@ void Program::run_call(const Call& call, const Stream& stream) const {
                            workspace_->data(), call.choice));
 }
 
-void Program::prepare_leaves() {
+/// False: all was ready.
+bool Program::prepare_leaves() {
   const auto is_current = [](const auto& entry) { return entry.first->version() == entry.second; };
-  if (runs_ > 0 && std::ranges::all_of(prepared_versions_, is_current)) return;
+  if (runs_ > 0 && std::ranges::all_of(prepared_versions_, is_current)) return false;
   const Stream stream = current_stream(device_);
   for (const auto& call : preparation_calls_) run_call(*call, stream);
   for (auto& [storage, version] : prepared_versions_) version = storage->version();
+  return true;
 }
 
 void Program::run_calls(size_t first, size_t end) {
@@ -454,8 +456,11 @@ std::vector<Tensor> Program::run(std::span<const Tensor> inputs) {
   follow_stream();
   bind_inputs(inputs);
   const std::vector<Tensor>& outputs = free_outputs();  // now: behind the calls it is too late to fail
-  prepare_leaves();
   const bool observed = call_observer() != nullptr || watch_ != nullptr;
+  // There may be hundreds of leaves: while they are looked at the device works already, mostly on what they
+  // hold.
+  const bool looks_later = is_launched_alone() && !observed;
+  if (!looks_later) prepare_leaves();
   // Also where a call fails: those before it have changed what they change.
   struct Changes {
     const std::vector<std::shared_ptr<Storage>>& storages;
@@ -470,6 +475,7 @@ std::vector<Tensor> Program::run(std::span<const Tensor> inputs) {
   } else {
     run_calls(0, calls_.size());
   }
+  if (looks_later && prepare_leaves()) launch_parts();
   ++runs_;
   return copy_outputs(outputs);
 }

@@ -102,6 +102,10 @@ class Program {
   /// for other inputs, and for a call while another runs.
   std::vector<Tensor> run(std::span<const Tensor> inputs);
 
+  /// Whether a run is launched as a whole and changes nothing but its results, so that one that was not asked
+  /// for does no harm.
+  bool is_launched_alone() const { return !parts_.empty() && mutated_.empty(); }
+
   /// From now on `watch` sees the runs, which are made call by call; nullptr: nobody does. Not owned.
   void watch(ProgramWatch* watch) { watch_ = watch; }
 
@@ -137,7 +141,7 @@ class Program {
   void bind_inputs(std::span<const Tensor> inputs);
   void find_preparation();
   void prepare_known_plans() const;
-  void prepare_leaves();
+  bool prepare_leaves();
   void run_calls(size_t first, size_t end);
   void launch_parts();
   void run_call(const Call& call, const Stream& stream) const;

@@ -129,6 +129,8 @@ class JobRandom {
   /// a tensor of this object. Throws InvalidArgument for numbers that no run could draw anew: those that host
   /// code drew, and those of another generator.
   void finish_trace(Graph& graph, Device device);
+  /// Whether a run draws random numbers.
+  bool draws() const { return base_.defined(); }
   /// Writes the generator's key for one run and moves the generator on as eager code would have done.
   void begin_run();
   /// Of a run of `program`, behind begin_run(), that threw: moves the generator back to where eager code

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include <sinter/core/base/checked.h>
-#include <sinter/core/op/autotune/choose_by_time.h>
+#include <sinter/core/op/autotune/kernel_tuner.h>
 #include <sinter/core/op/dispatch.h>
 #include <sinter/core/runtime/plan_cache.h>
 #include <sinter/ops/cast/cast.h>
@@ -92,7 +92,8 @@ std::vector<TensorSpec> infer_conv2d_bias_act(const InferContext& context) {
   const TensorSpec& y = outputs[0];
   if (context.has(3)) {
     context.expect_same_dtype(3, 0);
-    context.expect_shape(3, y.shape);
+    const bool for_all = context.shape(3).rank() == 4 && context.shape(3)[0] == 1;
+    context.expect_shape(3, for_all ? one_image(y.shape) : y.shape);
   }
   const bool wants_slope = context.attributes<Conv2dActOptions>().activation == fused::Activation::kPRelu;
   SINTER_CHECK(context.has(4) == wants_slope, "[{}] expected {} slope beside activation {} but got {}",
@@ -107,10 +108,10 @@ std::vector<TensorSpec> infer_conv2d_bias_act(const InferContext& context) {
 }
 
 /// A plan may be there for one kernel and not yet for the other: the tuner would keep the choice between
-/// those that are ready.
+/// those that are ready. However little a convolution moves, its kernels differ much.
 KernelChoice choose_conv2d_bias_act(const Op& op, Device device, const KernelQuery& query) {
   if (device.is_cpu() || OnlyKnownPlans::wanted()) return choose_by_estimate(op, device, query);
-  return choose_by_time(op, device, query);
+  return KernelTuner::instance().choose(op, device, query, 0);
 }
 
 Conv2dAttributes recorded(const char* tag, const Conv2dOptions& options) {

@@ -102,8 +102,8 @@ struct Conv2dActOptions : Conv2dAttributes {
 };
 
 /// activation(conv2d(x, weight, bias) + addend) in one call, rounded to the dtype once where the kernel
-/// allows it. bias (O), addend, of y's shape, and slope (O), of PReLU, may be undefined; slope must be there
-/// for fused::Activation::kPRelu alone. All of x's dtype, but slope, beside 16 bits, may be float32. Not
+/// allows it. bias (O), addend, of y's shape or of one image, for all, and slope (O), of PReLU, may be
+/// undefined; slope must be there for kPRelu alone. All of x's dtype, but slope may be float32. Not
 /// differentiable: inference jobs put it in place of the calls that it stands for
 /// (passes/convolution/fuse_convolution.cpp). On a GPU it is one call of cuDNN's where that was measured to
 /// be faster than a convolution and a pass over its result. Throws InvalidArgument as conv2d does.

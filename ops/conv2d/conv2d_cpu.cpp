@@ -60,6 +60,7 @@ void sum_channels(const KernelContext& context, const Conv2dGeometry& geometry) 
 template <class T, class S>
 struct TailArrays {
   const T* addend;  // may be null
+  int64_t addends;  // y's elements, or one image's
   const S* slope;   // of PReLU
 };
 
@@ -70,7 +71,7 @@ void finish_run(fused::Activation activation, const TailArrays<T, S>& arrays, in
                 int64_t channel, int64_t slope_step, T* y) {
   using C = compute_type<T>;
   T* const run = y + first;
-  const T* const addend = arrays.addend == nullptr ? nullptr : arrays.addend + first;
+  const T* const addend = arrays.addend == nullptr ? nullptr : arrays.addend + first % arrays.addends;
   const auto each = [&](auto function) {
     if (addend != nullptr) {
       for (int64_t i = 0; i < count; ++i)
@@ -103,6 +104,7 @@ void finish(const KernelContext& context, const Conv2dGeometry& geometry) {
   const DType dtype = context.output(0).dtype;
   dispatch_prelu(dtype, has_slope ? context.input(4).dtype : dtype, "conv2d_bias_act", [&]<class T, class S> {
     const TailArrays<T, S> arrays{has_addend ? context.input(3).as<const T>() : nullptr,
+                                  has_addend ? context.input(3).numel() : 0,
                                   has_slope ? context.input(4).as<const S>() : nullptr};
     T* const y = context.output(0).as<T>();
     const int64_t runs = context.output(0).numel() / length;

@@ -42,6 +42,11 @@ struct Conv2dGeometry {
 Conv2dGeometry conv2d_geometry(const char* tag, const Shape& x, const Shape& weight,
                                const Conv2dAttributes& options);
 
+/// The shape of one of several images.
+inline Shape one_image(const Shape& images) {
+  return images.with(0, 1);
+}
+
 /// (N, C, H, W) or (N, H, W, C); as filters (O, I, KH, KW) or (O, KH, KW, I).
 Shape image_shape(Layout layout, int64_t n, int64_t channels, int64_t height, int64_t width);
 

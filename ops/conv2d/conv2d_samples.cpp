@@ -136,9 +136,9 @@ OpSample make_conv2d_bias_act(SampleMaker& maker) {
   options.activation =
       maker.pick({fused::Activation::kNone, fused::Activation::kRelu, fused::Activation::kPRelu});
   const double size = std::max(0.1, largest_of(conv2d_reference(sample)[0]));
-  sample.inputs.push_back(maker.chance(0.5)
-                              ? maker.tensor_off(geometry.y_shape(), {0.0}, 2 * size, -3 * size, 3 * size)
-                              : Tensor());
+  const Shape addend = maker.chance(0.5) ? geometry.y_shape() : one_image(geometry.y_shape());
+  sample.inputs.push_back(maker.chance(0.6) ? maker.tensor_off(addend, {0.0}, 2 * size, -3 * size, 3 * size)
+                                            : Tensor());
   sample.inputs.emplace_back();
   if (options.activation == fused::Activation::kPRelu) {
     const DType own = maker.dtype(), wide = accumulate_dtype(own);
@@ -162,7 +162,7 @@ std::vector<ReferenceTensor> conv2d_bias_act_reference(const OpSample& sample) {
   if (sample.inputs[3].defined()) addend = reference_of(sample.inputs[3]);
   if (sample.inputs[4].defined()) slope = reference_of(sample.inputs[4]);
   for (int64_t i = 0; i < y.shape.numel(); ++i) {
-    y[i] += addend[i];
+    y[i] += addend[i % addend.shape.numel()];
     if (options.activation != fused::Activation::kNone && y[i] < 0) y[i] *= slope[i / inner % channels];
   }
   return {y};

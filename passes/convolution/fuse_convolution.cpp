@@ -5,9 +5,9 @@
 //   %2 = add(%1, %shortcut)             →     %3 = conv2d_bias_act(%0, weight, bias, %shortcut) {relu}
 //   %3 = relu(%2)
 //
-// Each of bias, sum, in either order of its inputs, and ReLU or PReLU may be missing. Nobody else may read
-// what lies in between. The call stands where the last of them stood. A convolution with a bias alone is
-// rewritten too, for the new op has kernels that add it while they convolve.
+// Each of bias, sum, in either order of its inputs, and ReLU or PReLU may be missing. The shortcut may be one
+// image for all. Nobody else may read what lies in between. The call stands where the last of them stood. A
+// convolution with a bias alone is rewritten too, for the new op has kernels that add it while they convolve.
 #include <sinter/core/graph/tracer.h>
 #include <sinter/ops/conv2d/conv2d.h>
 #include <sinter/passes/passes.h>
@@ -47,6 +47,12 @@ std::string reason_against(const GraphNode& activation, const GraphNode& convolu
   return {};
 }
 
+/// Whether one is a tensor like the other, or a single image to add to all of it.
+bool is_addend_of(const TensorSpec& spec, const TensorSpec& images) {
+  if (spec.shape.rank() != 4 || spec.shape[0] != 1) return spec == images;
+  return spec == TensorSpec{images.shape.with(0, 1), images.dtype, images.device};
+}
+
 /// The convolution with all that can be taken in.
 Chain chain_of(GraphNode& convolution, PassContext& context) {
   Chain chain{.convolution = &convolution};
@@ -54,7 +60,7 @@ Chain chain_of(GraphNode& convolution, PassContext& context) {
   GraphNode* user = only_user(*value);
   if (user != nullptr && user->traits().role == Role::kSum) {
     const size_t addend = user->input(0) == value ? 1 : 0;
-    if (user->input(addend)->spec != value->spec || user->outputs[0]->spec != value->spec) {
+    if (!is_addend_of(user->input(addend)->spec, value->spec) || user->outputs[0]->spec != value->spec) {
       context.missed(fmt::format("{} behind {}: it broadcasts", name_of(*user), name_of(convolution)));
       return chain;
     }

@@ -7,53 +7,28 @@
 //
 //   %2 = conv2d(x, filters * scale, (bias - running_mean) * scale + bias')
 //
-// What stands in the arguments depends on leaves alone, so that a program computes it again only when one of
-// them has changed (core/executor/program.h). It is computed in float32 and rounded to the convolution's
-// dtype at the end.
-#include <algorithm>
-
+// What stands in the arguments is computed in float32 and rounded to the convolution's dtype at the end.
 #include <sinter/core/graph/tracer.h>
 #include <sinter/core/op/call.h>
-#include <sinter/ops/binary/binary.h>
 #include <sinter/ops/cast/cast.h>
-#include <sinter/ops/norm/activation.h>
-#include <sinter/ops/operators.h>
 #include <sinter/ops/reshape/reshape.h>
-#include <sinter/ops/unary/unary.h>
+#include <sinter/passes/norm/known_norm.h>
 #include <sinter/passes/passes.h>
+#include <sinter/passes/value_map.h>
 
 namespace sinter::passes {
 namespace {
 
-enum NormInput : size_t { kX, kWeight, kBias, kMean, kVariance };
-
-/// Why the normalisation cannot be folded; empty if it can.
+/// Why it cannot be folded into the convolution before it; empty if it can.
 std::string reason_against(const Graph& graph, const GraphNode& norm) {
-  const bool* const training = norm.attributes.find<bool>("training");
-  if (training == nullptr || norm.attributes.find<double>("epsilon") == nullptr)
-    return "it has other attributes";
-  if (*training) return "it computes the statistics of the batch";
-  if (norm.input(kMean) == nullptr || norm.input(kVariance) == nullptr) return "it has no statistics";
-  const auto* const activation = norm.attributes.find<ops::fused::Activation>("activation");
-  const bool adds = std::any_of(norm.inputs.begin() + kVariance + 1, norm.inputs.end(),
-                                [](const GraphUse& use) { return use.value != nullptr; });
-  if (adds || (activation != nullptr && *activation != ops::fused::Activation::kNone))
-    return "it has an activation or an addend";
   const GraphValue& x = *norm.input(kX);
   if (x.kind != GraphValue::Kind::kResult || x.producer->traits().role != Role::kConvolution) {
     return "no convolution is before it";
   }
-  const Layout* const before = x.producer->attributes.find<Layout>("layout");
-  const Layout* const own = norm.attributes.find<Layout>("layout");
-  if (before == nullptr || own == nullptr || *before != *own) return "the convolution has another layout";
-  if (x.users.size() + static_cast<size_t>(x.output_uses) != 1) return "the convolution has other users";
-  for (size_t i = 1; i < norm.outputs.size(); ++i) {
-    if (norm.outputs[i]->is_used()) return "its statistics are used";
-  }
-  for (const GraphUse& use : x.producer->inputs) {
-    if (use.value != nullptr && !graph.holds(*use.value, &norm))
-      return fmt::format("{} changes behind the convolution", use.value->description());
-  }
+  if (!have_one_layout(norm, *x.producer)) return "the convolution has another layout";
+  if (only_user(x) == nullptr) return "the convolution has other users";
+  if (const GraphValue* const lost = lost_input(graph, *x.producer, 0, norm))
+    return fmt::format("{} changes behind the convolution", lost->description());
   return {};
 }
 
@@ -64,9 +39,7 @@ void fold(Graph& graph, GraphNode& norm) {
   const auto wide = [&](const GraphValue& value) {
     return ops::cast(tracer.tensor(const_cast<GraphValue&>(value)), accumulate_dtype(value.spec.dtype));
   };
-  const double epsilon = *norm.attributes.find<double>("epsilon");
-  Tensor scale = ops::rsqrt(wide(*norm.input(kVariance)) + epsilon);
-  if (const GraphValue* weight = norm.input(kWeight)) scale = scale * wide(*weight);
+  const Tensor scale = scale_of(norm, wide);
   Tensor shift = ops::neg(wide(*norm.input(kMean)));
   if (const GraphValue* bias = convolution.input(2)) shift = shift + wide(*bias);
   shift = shift * scale;
@@ -89,7 +62,9 @@ void fold_normalization(Graph& graph, PassContext& context) {
   for (GraphNode* const node : graph.nodes()) {
     if (node->traits().role != Role::kNormalization) continue;
     const std::string text = fmt::format("{} in {}", node->op->name(), node->scope);
-    if (const std::string reason = reason_against(graph, *node); !reason.empty()) {
+    std::string reason = reason_against_folding(*node);
+    if (reason.empty()) reason = reason_against(graph, *node);
+    if (!reason.empty()) {
       context.missed(text + ": " + reason);
     } else {
       fold(graph, *node);

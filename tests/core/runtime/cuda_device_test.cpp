@@ -2,6 +2,7 @@
 // Each case is a process of its own.
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <functional>
 #include <string>
 
@@ -114,6 +115,28 @@ void run_lost_device() {
     later += device_error_of(action) + "; ";
   }
   end_with(fmt::format("{} | {} | {}", first, later, cpu_works() ? "cpu works" : "cpu broken"));
+}
+
+double seconds_of(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// Who waits for a GPU leaves the core to those who decode its next batch.
+TEST(CudaDevice, ALongWaitForAnEventTakesNoTimeOfTheCpu) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  const Tensor block = ops::zeros({int64_t{64} << 20}, DType::kFloat32, Device::cuda());
+  synchronize(Device::cuda());
+  for (int i = 0; i < 400; ++i) ops::fill_(block, i);  // a tenth of a millisecond each
+  const Event end(current_stream(Device::cuda()));
+  const double wall = seconds_of(CLOCK_MONOTONIC), cpu = seconds_of(CLOCK_THREAD_CPUTIME_ID);
+  end.synchronize();
+  const double waited = seconds_of(CLOCK_MONOTONIC) - wall,
+               computed = seconds_of(CLOCK_THREAD_CPUTIME_ID) - cpu;
+  EXPECT_TRUE(end.done());
+  if (waited < 0.004) GTEST_SKIP() << "the GPU was done after " << waited << " s";
+  EXPECT_LT(computed, 0.5 * waited);
 }
 
 TEST_F(CudaDeviceDeathTest, ALostGpuIsReportedOnceAndTheCpuWorksOn) {

@@ -256,7 +256,7 @@ TEST_P(ChangingBuffers, TrainAlike) {
       NetworkKind::kChanging);
   if (HasFailure() || count < 40) return;
   expect_all_at_work(rewrites, {"mixed_precision", "choose_norm_backend", "convolution_sums",
-                                "fold_normalization", "fuse_convolution"});
+                                "fold_normalization", "fold_input_normalization", "fuse_convolution"});
 }
 
 TEST_P(ChangingBuffers, InferAlike) {

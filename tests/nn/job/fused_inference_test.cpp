@@ -2,6 +2,7 @@
 // networks of several kinds, and how few calls are left.
 #include <map>
 
+#include <sinter/core/op/dispatch.h>
 #include <sinter/nn/job/infer_job.h>
 #include <sinter/ops/activation/activation.h>
 #include <sinter/ops/concat/concat.h>
@@ -90,7 +91,9 @@ std::vector<Network> networks() {
       {"iresnet18",
        [](Device d) {
          return on(d, iresnet18({.dimensions = 16, .image_size = 32, .layout = Layout::kNCHW}));
-       }},
+       },
+       32,
+       {{"batch_norm", 2}, {"linear", 1}}},
       {"u-net", [](Device d) { return on(d, UNet(), 12); }, 12, {{"concat", 1}, {"upsample", 1}}},
   };
 }
@@ -161,6 +164,36 @@ TEST(FusedInference, GivesTheValuesOfEagerCode) {
   }
 }
 
+// Kernels that are launched early in a captured job wait for those that write what they read, and write over.
+TEST(FusedInference, KernelsThatAreLaunchedEarlyWait) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  const NoGrad no_grad;
+  const Device device = Device::cuda();
+  Sequential model;
+  for (int i = 0; i < 12; ++i) {
+    model.add(Conv2d(64, 64, 3, {.padding = 1}));
+    model.add(ReLU());
+  }
+  model.to(Layout::kNHWC);
+  model.to(device);
+  model.eval();
+  for (const char* kernel : {"split_32", "split_64"}) {
+    SCOPED_TRACE(kernel);
+    const ForcedKernel forced("conv2d_bias_act", kernel);
+    InferJob captured(model, {.precision = DType::kFloat16}),
+        apart(model, {.precision = DType::kFloat16, .program = {.capture = false}});
+    const Tensor other = floats({1, 14, 14, 64}, 99).to(device);
+    for (int run = 0; run < 20; ++run) {
+      const Tensor x = floats({1, 14, 14, 64}, run).to(device);
+      const std::vector<float> expected = apart(x).to(Device::cpu()).to_vector<float>();
+      captured(other);  // whose results are no longer those of x
+      EXPECT_EQ(captured(x).to(Device::cpu()).to_vector<float>(), expected) << "run " << run;
+    }
+    EXPECT_EQ(captured.program().stats().launches, 1U);
+    EXPECT_EQ(calls_of(captured)["conv2d_bias_act"], 12);
+  }
+}
+
 TEST(FusedInference, FollowsTheWeights) {
   const NoGrad no_grad;
   for (const Device device : devices_here()) {
@@ -174,6 +207,37 @@ TEST(FusedInference, FollowsTheWeights) {
     }
     expect_same(infer(x), model(x), 2e-5);
     EXPECT_EQ(infer.compilations(), 1);
+  }
+}
+
+// A captured job is launched before it is known that it still holds.
+TEST(FusedInference, CapturedJobsSeeWhatHasChanged) {
+  const NoGrad no_grad;
+  for (const Device device : devices_here()) {
+    AnyModule model = networks()[0].make(device);
+    InferJob infer(model);
+    const auto check = [&](int first) {
+      for (int run = 0; run < 4; ++run) {
+        const Tensor x = floats({2, 3, 32, 32}, first + run).to(device);
+        expect_same(infer(x), model(x), 2e-5);
+      }
+    };
+    check(10);
+    for (const Parameter& parameter : model.parameters()) {
+      const Tensor weights = parameter.tensor().detach();
+      ops::copy_(weights, weights * 0.9);
+    }
+    check(20);
+    EXPECT_EQ(infer.compilations(), 1);
+    model.parameters()[0].tensor().set_requires_grad(!model.parameters()[0].tensor().requires_grad());
+    check(30);
+    EXPECT_EQ(infer.compilations(), 2);
+    const Parameter weight = model.parameters()[0];
+    model.to(Device::cpu());  // other tensors, of the same values but for one
+    model.to(device);
+    ops::copy_(weight.tensor().detach(), weight.tensor().detach() * 0.5);
+    check(40);
+    EXPECT_EQ(infer.compilations(), device.is_cpu() ? 2 : 3);
   }
 }
 

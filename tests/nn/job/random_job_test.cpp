@@ -58,7 +58,7 @@ TEST_P(RandomJob, EveryPassKeepsTheMeaning) {
   if (HasFailure() || count < 25) return;
   // The others have a choice in 16 bit on a GPU only, or see no graphs with gradients.
   expect_all_at_work(rewrites, {"mixed_precision", "choose_norm_backend", "convolution_sums",
-                                "fold_normalization", "fuse_convolution"});
+                                "fold_normalization", "fold_input_normalization", "fuse_convolution"});
 }
 
 /// The relative error of all changes together.
