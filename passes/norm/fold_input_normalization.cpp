@@ -32,7 +32,7 @@ bool is_padded(const GraphNode& convolution) {
 }
 
 /// Why the norm cannot be folded into the convolutions behind it; empty if it can.
-std::string reason_against(const Graph& graph, const GraphNode& norm) {
+std::string reason_against_moving(const Graph& graph, const GraphNode& norm) {
   const GraphValue& y = *norm.outputs[0];
   if (y.users.empty() || y.output_uses > 0 || y.spec.shape.rank() != 4) return "no convolution is behind it";
   for (const GraphNode* const user : y.users) {
@@ -112,7 +112,7 @@ void fold_input_normalization(Graph& graph, PassContext& context) {
   for (GraphNode* const node : norms) {
     const std::string text = fmt::format("{} in {}", node->op->name(), node->scope);
     std::string reason = reason_against_folding(*node);
-    if (reason.empty()) reason = reason_against(graph, *node);
+    if (reason.empty()) reason = reason_against_moving(graph, *node);
     if (!reason.empty()) {
       context.missed(text + ": " + reason);
       continue;
