@@ -150,7 +150,7 @@ void add_indexing(OpCaseTable& table) {
     return Cases{{{OpInput{{count, kEmbedding}, s.dtype}, OpInput{{2 * count, kEmbedding}, s.dtype},
                    OpInput{{count}, DType::kInt64, 2 * count}}}};
   };
-  table["embedding"] = [const OpSize& s) {
+  table["embedding"] = [](const OpSize& s) {
     const int64_t count = s.rows * s.columns / kEmbedding;
     return Cases{
         {{OpInput{{s.rows * 4 + 1, kEmbedding}, s.dtype}, OpInput{{count}, DType::kInt64, s.rows * 4}}}};
