@@ -162,7 +162,7 @@ nn::StepForecast TrainerBase::forecast(int64_t batch, nn::ForecastOptions option
 int64_t TrainerBase::largest_batch(const Surroundings& around) {
   const size_t room = memory_room();
   // Bounds suffice, since what they add to the exact bytes is small beside the arena, and to time the kernels
-  // of a batch that fills a GPU takes minutes.
+  // of a batch that fills a GPU takes over a minute.
   const auto bytes = [&](int64_t batch) {
     return peak_with(forecast(batch, {.measure = false}), batch, around);
   };
