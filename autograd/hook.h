@@ -1,8 +1,13 @@
 // What keeps hooks in place: Tensor::register_hook, and register_forward_hook of modules.
 #pragma once
 
+#include <concepts>
+#include <functional>
 #include <memory>
+#include <type_traits>
 #include <utility>
+
+#include <sinter/core/tensor/tensor.h>
 
 namespace sinter {
 
@@ -23,5 +28,18 @@ class [[nodiscard]] Hook {
  private:
   std::shared_ptr<void> entry_;
 };
+
+template <std::invocable<const Tensor&> F>
+requires std::is_void_v<std::invoke_result_t<F&, const Tensor&>> Hook Tensor::register_hook(F hook)
+const {
+  std::function<Tensor(const Tensor&)> replacing;
+  if (std::function<void(const Tensor&)> looking = std::move(hook)) {
+    replacing = [looking = std::move(looking)](const Tensor& gradient) {
+      looking(gradient);
+      return Tensor();
+    };
+  }
+  return register_hook(std::move(replacing));
+}
 
 }  // namespace sinter

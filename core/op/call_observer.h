@@ -23,7 +23,7 @@ class CallObserver {
 class CallScope {
  public:
   /// `scope` must outlive the guard.
-  explicit CallScope(std::string_view scope);
+  [[nodiscard]] explicit CallScope(std::string_view scope);
   ~CallScope();
   CallScope(const CallScope&) = delete;
   CallScope& operator=(const CallScope&) = delete;

@@ -32,7 +32,7 @@ CallTracer* call_tracer();
 /// then belongs to its owner, such as an optimiser's momenta.
 class Untraced {
  public:
-  Untraced() : previous_(set_call_tracer(nullptr)) {}
+  [[nodiscard]] Untraced() : previous_(set_call_tracer(nullptr)) {}
   ~Untraced() { set_call_tracer(previous_); }
   Untraced(const Untraced&) = delete;
   Untraced& operator=(const Untraced&) = delete;

@@ -15,7 +15,7 @@ bool grad_enabled();
 /// Stops recording on this thread for the guard's lifetime: `NoGrad no_grad;`
 class NoGrad {
  public:
-  NoGrad();
+  [[nodiscard]] NoGrad();
   ~NoGrad();
   NoGrad(const NoGrad&) = delete;
   NoGrad& operator=(const NoGrad&) = delete;

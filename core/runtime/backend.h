@@ -149,7 +149,7 @@ Stream current_stream(Device device);
 /// reverse of the order in which they were made, on the same thread.
 class StreamGuard {
  public:
-  explicit StreamGuard(const Stream& stream);
+  [[nodiscard]] explicit StreamGuard(const Stream& stream);
   ~StreamGuard();
   StreamGuard(const StreamGuard&) = delete;
   StreamGuard& operator=(const StreamGuard&) = delete;

@@ -25,7 +25,7 @@ void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t
 /// one that computes, and would else take the workers from it.
 class SerialGuard {
  public:
-  SerialGuard();
+  [[nodiscard]] SerialGuard();
   ~SerialGuard();
   SerialGuard(const SerialGuard&) = delete;
   SerialGuard& operator=(const SerialGuard&) = delete;

@@ -1,6 +1,7 @@
 // Tensor: a handle on a dense, row-major array on one device, and its place in the autograd graph.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -9,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <sinter/core/base/device.h>
@@ -278,6 +280,10 @@ class Tensor {
   /// InvalidArgument unless this tensor requires a gradient, and while a job is traced; a job whose parameter
   /// has a hook refuses to step.
   Hook register_hook(std::function<Tensor(const Tensor& gradient)> hook) const;
+  /// The same with a function that gives nothing: it looks at the gradient, which stays as it is.
+  template <std::invocable<const Tensor&> F>
+  requires std::is_void_v<std::invoke_result_t<F&, const Tensor&>> Hook register_hook(F hook)
+  const;
 
   /// Two handles are the same tensor, not merely equal in value.
   bool is_same(const Tensor& other) const { return impl_ == other.impl_; }

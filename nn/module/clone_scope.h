@@ -8,9 +8,9 @@ namespace sinter::nn::detail {
 
 /// While one lives, copies of modules and variables made on this thread are independent of their originals.
 /// Two copies of one original are handles on one copy, and copies of that are handles on it too.
-class [[nodiscard]] CloneScope {
+class CloneScope {
  public:
-  CloneScope();
+  [[nodiscard]] CloneScope();
   ~CloneScope();
   CloneScope(const CloneScope&) = delete;
   CloneScope& operator=(const CloneScope&) = delete;

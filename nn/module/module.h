@@ -291,9 +291,9 @@ using Module = ModuleOf<Tensor(const Tensor&)>;
 
 /// As long as it lives, a model and its sub-modules are in evaluation mode for the thread that made it, as if
 /// by eval(). The modes that they have, and what other threads see of them, stay as they are.
-class [[nodiscard]] EvalMode {
+class EvalMode {
  public:
-  explicit EvalMode(const ModuleBase& model);
+  [[nodiscard]] explicit EvalMode(const ModuleBase& model);
   ~EvalMode();
   EvalMode(const EvalMode&) = delete;
   EvalMode& operator=(const EvalMode&) = delete;

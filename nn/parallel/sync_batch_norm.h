@@ -15,9 +15,9 @@ namespace sinter::nn {
 /// All ranks make the same calls in the same order. A job does this by itself with
 /// TrainJobOptions::sync_batch_norm. With one rank nothing changes. The communicator must outlive the
 /// gradients.
-class [[nodiscard]] SyncBatchNormScope {
+class SyncBatchNormScope {
  public:
-  explicit SyncBatchNormScope(const Communicator& ranks);
+  [[nodiscard]] explicit SyncBatchNormScope(const Communicator& ranks);
   ~SyncBatchNormScope();
   SyncBatchNormScope(const SyncBatchNormScope&) = delete;
   SyncBatchNormScope& operator=(const SyncBatchNormScope&) = delete;

@@ -19,6 +19,8 @@ MISUSES = [  # code, "error" or "warning", and a text beside it
     ("nn::LAMB lamb(parameters, 0.1f);", "error", RATE),
     ("optimizer.step();", "error", RATE),
     ("nn::clip_grad_norm(parameters, 5.0);", "warning", "nodiscard"),
+    ("NoGrad();", "warning", "nodiscard"),
+    ("nn::EvalMode{model};", "warning", "nodiscard"),
 ]
 FINE = """#include <sinter/nn/nn.h>
 using namespace sinter;
@@ -27,6 +29,7 @@ void fine(const std::vector<nn::Parameter>& parameters, const std::vector<nn::Pa
   nn::SGD optimizer(parameters, {.momentum = 0.9});
   optimizer.step(0.1);
   optimizer.step(0.1, nn::clip_grad_norm(parameters, 5.0).factor);
+  const NoGrad no_grad;
   const nn::EvalMode eval(model);
 """
 

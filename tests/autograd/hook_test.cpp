@@ -91,9 +91,13 @@ TEST(TensorHook, SeveralRunInTheirOrderAndBeforeWhatIsKept) {
   const Hook first = y.register_hook([](const Tensor& gradient) { return gradient + 1.0; });
   const Hook second = y.register_hook([](const Tensor& gradient) { return gradient * 10.0; });
   const Hook looks = y.register_hook([](const Tensor&) { return Tensor(); });
+  std::vector<Values> seen;
+  const Hook gives_nothing =
+      y.register_hook([&](const Tensor& gradient) { seen.push_back(gradient.to_vector<double>()); });
   backward(ops::sum(y));
   EXPECT_EQ(y.grad().item(), 20);
   EXPECT_EQ(x.grad().item(), 40);
+  EXPECT_EQ(seen, (std::vector<Values>{{20}}));
 }
 
 TEST(TensorHook, IsRecordedUnderCreateGraph) {
@@ -116,6 +120,8 @@ TEST(TensorHook, RefusesOtherSpecsAndTensorsWithoutAGradient) {
             "[retain_grad] expected a tensor that requires a gradient, which this one of float32 (2,) on cpu "
             "does not");
   EXPECT_EQ(message_of([&] { (void)x.register_hook(nullptr); }),
+            "[register_hook] expected a function but got none");
+  EXPECT_EQ(message_of([&] { (void)x.register_hook(std::function<void(const Tensor&)>()); }),
             "[register_hook] expected a function but got none");
   Graph graph;
   Tracer tracer(graph);
