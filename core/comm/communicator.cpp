@@ -271,8 +271,7 @@ void Communicator::begin_all_reduce(const Bucket& bucket, const Stream& stream) 
 
 void Communicator::end_all_reduce(const void* sums, const Stream& stream) const {
   if (watch_ == nullptr) return;
-  check();
-  backend_for(stream.device).end_all_reduce(sums, stream);
+  run("all_reduce of gradients", [&] { backend_for(stream.device).end_all_reduce(sums, stream); });
 }
 
 void Communicator::note_work(const char* what) const {
