@@ -197,6 +197,7 @@ void Program::make_calls() {
   std::set<const Storage*> mutated;
   for (const GraphNode* node : graph_->nodes()) {
     if (node->is_view()) continue;
+    is_collective_ = is_collective_ || node->is_collective();
     std::vector<const TensorSpec*> specs;
     std::vector<TensorSpec> outputs;
     std::vector<TensorView> views;

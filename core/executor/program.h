@@ -102,9 +102,9 @@ class Program {
   /// for other inputs, and for a call while another runs.
   std::vector<Tensor> run(std::span<const Tensor> inputs);
 
-  /// Whether a run is launched as a whole and changes nothing but its results, so that one that was not asked
-  /// for does no harm.
-  bool is_launched_alone() const { return !parts_.empty() && mutated_.empty(); }
+  /// Whether a run is launched as a whole, changes nothing but its results and asks nothing of other ranks,
+  /// so that one that was not asked for does no harm.
+  bool is_launched_alone() const { return !parts_.empty() && mutated_.empty() && !is_collective_; }
 
   /// From now on `watch` sees the runs, which are made call by call; nullptr: nobody does. Not owned.
   void watch(ProgramWatch* watch) { watch_ = watch; }
@@ -164,6 +164,7 @@ class Program {
   std::vector<std::unique_ptr<Call>> preparation_calls_;
   std::map<std::shared_ptr<Storage>, uint64_t> prepared_versions_;  // of the leaves that it reads
   std::vector<std::shared_ptr<Storage>> mutated_;                   // leaves that a run changes
+  bool is_collective_ = false;                                      // other ranks take part in a call
   bool may_capture_ = false;
   int capture_attempts_ = 0;
   int64_t runs_ = 0;

@@ -73,6 +73,7 @@ TEST(ProgramCuda, ExchangesStandBetweenCapturedStretches) {
   const Tensor x = Tensor::from_values(values, spec.shape, gpu);
   for (int run = 0; run < 4; ++run) EXPECT_EQ(program.run({&x, 1})[0].to_vector<float>(), expected) << run;
   EXPECT_EQ(program.stats().launches, 3u);  // x + 1; relu; the product
+  EXPECT_FALSE(program.is_launched_alone()) << "other ranks would wait for a run that was not asked for";
 }
 
 }  // namespace
