@@ -1,4 +1,5 @@
 // Several real processes on this machine: sums, training, and how they meet.
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -57,7 +58,9 @@ nn::State trained(int size, const std::string& way, const testing::Variables& va
   const std::string file = (folder / "weights.safetensors").string();
   Workers workers;
   workers.start_all(size, {way, file}, free_port(), variables);
-  expect_all_well(workers.wait(60));
+  const bool on_gpus =
+      std::ranges::any_of(variables, [](const auto& entry) { return entry.first == "WORKER_ON_GPU"; });
+  expect_all_well(workers.wait(on_gpus ? 180 : 60));  // contexts and NCCL take a while to start
   return nn::read_safetensors(file).tensors;
 }
 
