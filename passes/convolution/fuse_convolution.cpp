@@ -8,6 +8,10 @@
 // Each of bias, sum, in either order of its inputs, and ReLU or PReLU may be missing. The shortcut may be one
 // image for all. Nobody else may read what lies in between. The call stands where the last of them stood. A
 // convolution with a bias alone is rewritten too, for the new op has kernels that add it while they convolve.
+// One that no input of the graph takes part in is computed once, and stays apart from sums with what changes.
+#include <algorithm>
+#include <set>
+
 #include <sinter/core/graph/tracer.h>
 #include <sinter/ops/conv2d/conv2d.h>
 #include <sinter/passes/passes.h>
@@ -53,11 +57,30 @@ bool is_addend_of(const TensorSpec& spec, const TensorSpec& images) {
   return spec == TensorSpec{images.shape.with(0, 1), images.dtype, images.device};
 }
 
+using Nodes = std::set<const GraphNode*>;
+
+/// Whether no input of the graph takes part in the call, given those of the calls before it that none does
+/// in.
+bool is_constant(const GraphNode& node, const Nodes& constants) {
+  return std::ranges::all_of(node.inputs, [&](const GraphUse& use) {
+    return use.value == nullptr || use.value->root().is_memory() || constants.contains(use.value->producer);
+  });
+}
+
+Nodes constants_of(const Graph& graph) {
+  Nodes constants;
+  for (const GraphNode* const node : graph.nodes()) {
+    if (is_constant(*node, constants)) constants.insert(node);
+  }
+  return constants;
+}
+
 /// The convolution with all that can be taken in.
-Chain chain_of(GraphNode& convolution, PassContext& context) {
+Chain chain_of(GraphNode& convolution, const Nodes& constants, PassContext& context) {
   Chain chain{.convolution = &convolution};
   const GraphValue* value = convolution.outputs[0];
   GraphNode* user = only_user(*value);
+  if (user != nullptr && constants.contains(&convolution) && !constants.contains(user)) return chain;
   if (user != nullptr && user->traits().role == Role::kSum) {
     const size_t addend = user->input(0) == value ? 1 : 0;
     if (!is_addend_of(user->input(addend)->spec, value->spec) || user->outputs[0]->spec != value->spec) {
@@ -119,10 +142,11 @@ void fuse(Graph& graph, const Chain& chain) {
 void fuse_convolution(Graph& graph, PassContext& context) {
   if (context.training) return;
   const Op& conv2d = OpRegistry::instance().get("conv2d");
+  const Nodes constants = constants_of(graph);
   for (GraphNode* const node : graph.nodes()) {
     // Of a chain only the convolution is met: what follows it is gone by then, and is none.
     if (node->op != &conv2d) continue;
-    const Chain chain = chain_of(*node, context);
+    const Chain chain = chain_of(*node, constants, context);
     if (chain.is_plain()) continue;
     const std::string text = chain.text();
     if (const GraphValue* const lost = lost_value(graph, chain)) {

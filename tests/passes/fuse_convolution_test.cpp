@@ -7,6 +7,7 @@
 #include <sinter/ops/fill/fill.h>
 #include <sinter/ops/operators.h>
 #include <sinter/ops/prelu/prelu.h>
+#include <sinter/ops/reduce/reduce.h>
 
 #include "passes/function_graph.h"
 #include "passes/passes_test_support.h"
@@ -128,6 +129,18 @@ TEST(FuseConvolution, LeavesWhatOthersRead) {
     return std::vector{y + y};
   });
   EXPECT_EQ(outline(*twice.graph), "%0 = conv2d(%x0, w)\n%1 = add(%0, %0)\n");
+}
+
+// As of a norm before padding, which becomes an image to add: taken into its own convolution, the sum would
+// have that computed anew in every run.
+TEST(FuseConvolution, LeavesTheSumToTheConvolutionOfWhatChanges) {
+  const Fused fused([](const Fused& f, const Tensor& x, const Tensor&) {
+    const Tensor map = ops::conv2d(ops::broadcast_to(f.one, kImages.shape), f.w, f.b, kSame);
+    return std::vector{ops::relu(ops::conv2d(x, f.w, {}, kSame) + map)};
+  });
+  EXPECT_EQ(fused.report.done, (Texts{"conv2d + bias", "conv2d + add + relu"}));
+  const Program program(fused.graph->clone(), Device::cpu());
+  EXPECT_EQ(program.stats().calls, 1U) << outline(*fused.graph);
 }
 
 TEST(FuseConvolution, SaysWhyItLeavesOthers) {
