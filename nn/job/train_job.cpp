@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <functional>
+#include <map>
 
 #include <sinter/autograd/differentiate.h>
 #include <sinter/autograd/hooks_internal.h>
@@ -56,6 +58,23 @@ class LentGradients {
   const std::vector<Parameter>& parameters_;
   std::vector<Tensor> before_;
 };
+
+/// The places of gradients, those first that are computed last: the order in which gradient_buckets wants
+/// sums over ranks, which takes them from behind. The order of an optimiser's parameters says little of it,
+/// for groups tear layers apart. Found before any pass that measures, so that it is the same on all ranks.
+std::vector<size_t> last_ready_first(Tracer& tracer, const std::vector<Tensor>& gradients) {
+  std::map<const GraphNode*, size_t> places;
+  for (const GraphNode* const node : tracer.graph().nodes()) places.emplace(node, places.size());
+  std::vector<size_t> order(gradients.size()), ready(gradients.size());
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    order[i] = i;
+    const GraphNode* const producer =
+        gradients[i].defined() ? tracer.use_of(gradients[i]).value->producer : nullptr;
+    if (producer != nullptr) ready[i] = places.at(producer) + 1;
+  }
+  std::ranges::stable_sort(order, std::greater(), [&](size_t i) { return ready[i]; });
+  return order;
+}
 
 }  // namespace
 
@@ -193,20 +212,23 @@ void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learni
   tracer.set_scope("(update)");
   const LentGradients lent(parameters);
   compiled.sums.assign(parameters.size(), false);
+  std::vector<Tensor> arrived(parameters.size());
   for (size_t i = 0; i < parameters.size(); ++i) {
-    const Tensor& tensor = parameters[i].tensor();
-    const GraphValue& leaf = graph.memory(tensor, GraphValue::Kind::kLeaf, parameters[i].name());
+    const GraphValue& leaf =
+        graph.memory(parameters[i].tensor(), GraphValue::Kind::kLeaf, parameters[i].name());
     const auto found = std::ranges::find(gradients, &leaf, [](const LeafGradient& g) { return g.leaf; });
-    const bool arrived = found != gradients.end();
-    if (!arrived && !has_sum(i)) continue;
+    if (found != gradients.end()) arrived[i] = found->gradient;
+  }
+  for (const size_t i : last_ready_first(tracer, arrived)) {
+    if (!arrived[i].defined() && !has_sum(i)) continue;
     compiled.sums[i] = !part.last;
     if (part.last) {
-      const Tensor gradient = arrived ? found->gradient : sum_of(i, parameters[i]);
-      tensor.set_grad(is_apart(parameters[i]) ? gradient : over_ranks(gradient));
-    } else if (arrived) {
+      const Tensor gradient = arrived[i].defined() ? arrived[i] : sum_of(i, parameters[i]);
+      parameters[i].tensor().set_grad(is_apart(parameters[i]) ? gradient : over_ranks(gradient));
+    } else if (arrived[i].defined()) {
       const Tensor& sum = sum_of(i, parameters[i]);
       graph.memory(sum, GraphValue::Kind::kLeaf, "sum." + parameters[i].name());
-      ops::copy_(sum, found->gradient);
+      ops::copy_(sum, arrived[i]);
     }
   }
   if (part.last) trace_update(tracer, learning_rate);

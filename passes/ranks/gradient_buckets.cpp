@@ -86,9 +86,9 @@ void move_up_late_sums(Graph& graph) {
   }
 }
 
-/// The calls that sum one gradient over ranks, from the last parameter's to the first's. That is about the
-/// order in which gradients are there, and the same on all ranks, whose graphs may differ in what each has
-/// measured.
+/// The calls that sum one gradient over ranks, from the last to the first. That is the order in which
+/// gradients are there (train_job puts them so), and the same on all ranks, whose graphs may differ in what
+/// each has measured.
 std::vector<GraphNode*> sums_from_the_last(const Graph& graph) {
   std::vector<GraphNode*> sums;
   for (GraphNode* const node : graph.nodes()) {

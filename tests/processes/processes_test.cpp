@@ -134,6 +134,13 @@ TEST_P(ProcessesTest, AllRanksOfAJobRunTheKernelThatRankZeroChose) {
   expect_all_well(workers.wait(60));
 }
 
+// Groups of parameters tear layers apart: what counts is when gradients are there.
+TEST_P(ProcessesTest, SumsRunBesideTheBackwardPassWhateverTheOrderOfParameters) {
+  Workers workers;
+  workers.start_all(GetParam(), {"order"}, free_port());
+  expect_all_well(workers.wait(60));
+}
+
 // Promise 6: centres that are divided among the ranks train as those of one process.
 TEST_P(ProcessesTest, TrainsTheCentresOfOneProcess) {
   for (const char* kind : {"faces.arc", "faces.cos", "faces.all", "faces.adaface", "faces.elastic",

@@ -449,6 +449,7 @@ int run(const std::string& what, const std::string& file) {
   if (what.starts_with("beside.")) testing::train_beside(*ranks, what.substr(7), file);
   if (what == "parts") testing::unequal_parts(*ranks);
   if (what == "kernels") testing::shared_kernels(*ranks);
+  if (what == "order") testing::sums_beside_backward(*ranks);
   if (what == "timeout" && ranks->rank() == 0) ranks->barrier();
   if (what == "timeout") std::this_thread::sleep_for(std::chrono::seconds(8));
   ranks->leave();

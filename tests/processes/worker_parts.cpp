@@ -153,6 +153,25 @@ void shared_kernels(const Communicator& ranks) {
   expect(last_kernel == (ranks.rank() == 0 ? "first" : "second"), "eager calls run " + last_kernel);
 }
 
+void sums_beside_backward(const Communicator& ranks) {
+  constexpr int64_t kWide = 2100;  // two buckets and more
+  struct Wide : nn::Module {
+    nn::Linear first = child("first", nn::Linear(kFeatures, kWide));
+    nn::Linear second = child("second", nn::Linear(kWide, kWide));
+    Tensor forward(const Tensor& x) const override { return second(ops::relu(first(x))); }
+  };
+  const Wide model;
+  nn::SGD sgd(nn::parameter_groups(model, {}, {.decay_vectors = false}));
+  nn::TrainJob job(model, nn::MSELoss{}, sgd, {.communicator = &ranks});
+  job.step(Tensor::full({2, kFeatures}, 1.0), Tensor::full({2, kWide}, 1.0), 0.1);
+  std::string order;
+  for (const GraphNode* const node : job.program().graph().nodes()) {
+    if (node->op->name() == "begin_all_reduce") order += " sum";
+    if (node->op->name().starts_with("linear_grad_weight")) order += " gradient";
+  }
+  expect(order.starts_with(" gradient sum gradient"), "sums and gradients stand as" + order);
+}
+
 void train_beside(const Communicator& ranks, const std::string& way, const std::string& file) {
   manual_seed(static_cast<uint64_t>(7 + ranks.rank()));
   Backbone model;

@@ -17,4 +17,8 @@ void unequal_parts(const Communicator& ranks);
 /// A job with an op whose quickest kernel is another one on rank 0 than on all others: all run rank 0's.
 void shared_kernels(const Communicator& ranks);
 
+/// A job whose optimiser has vectors in a group of their own: the last layer's gradients are summed before
+/// the first layer's are there.
+void sums_beside_backward(const Communicator& ranks);
+
 }  // namespace sinter::testing
