@@ -55,7 +55,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("data")
-    parser.add_argument("--modes", nargs="+", choices=["eager", "job"], default=["eager", "job"])
+    parser.add_argument("--modes", nargs="+", choices=["eager", "job"], default=["job"])
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--precision", default="mixed_f16", choices=["mixed_f16", "mixed_bf16", "tf32", "f32"])

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <sinter/core/cuda/device_traits.h>
 #include <sinter/core/op/dispatch.h>
 #include <sinter/core/runtime/settings.h>
 #include <sinter/ops/cast/cast.h>
@@ -109,9 +110,25 @@ void expect_close(const Tensor& y, const std::vector<double>& expected, double t
     ASSERT_NEAR(got[i], expected[i], tolerance * (1.0 + largest)) << "element " << i;
 }
 
-/// Whether Sinter's own kernel for few results takes the call.
+/// Whether the GPU has clusters of blocks, as Sinter's own kernels for few results take them.
+bool has_clusters() {
+  return cuda::device_traits(0).early_launch;
+}
+
+std::vector<const char*> split_kernels() {
+  return has_clusters() ? std::vector{"split_32", "split_64"} : std::vector<const char*>{};
+}
+
+std::vector<const char*> all_kernels() {
+  std::vector<const char*> kernels{"cudnn", "cudnn_then_act", "direct"};
+  for (const char* const kernel : split_kernels()) kernels.push_back(kernel);
+  return kernels;
+}
+
+/// Whether those kernels take the call.
 bool is_for_split(const Case& c) {
-  return c.layout == Layout::kNHWC && is_half(c.dtype) && c.groups == 1 && c.c % 8 == 0 && c.o % 8 == 0;
+  return has_clusters() && c.layout == Layout::kNHWC && is_half(c.dtype) && c.groups == 1 && c.c % 8 == 0 &&
+         c.o % 8 == 0;
 }
 
 /// Whether the kernel can run the call; then it is compared.
@@ -172,6 +189,7 @@ TEST_F(Conv2dActCuda, EachKernelAgreesWithTheCpu) {
 
 // Convolutions whose sums the blocks of a cluster share, from 1 to 8 of them, and edges of every kind.
 TEST_F(Conv2dActCuda, SharedSumsAgreeWithTheCpu) {
+  if (!has_clusters()) GTEST_SKIP() << "the GPU has no clusters of blocks";
   const Case shapes[] = {
       {1, 512, 7, 512, 3, 1, 1, 1},  {1, 256, 14, 256, 3, 1, 1, 1}, {1, 256, 14, 512, 3, 2, 1, 1},
       {1, 2048, 7, 512, 1, 1, 0, 1}, {1, 64, 28, 64, 3, 1, 1, 1},   {1, 1024, 3, 8, 1, 1, 0, 1},
@@ -183,7 +201,7 @@ TEST_F(Conv2dActCuda, SharedSumsAgreeWithTheCpu) {
         for (const bool one_addend : {false, true}) {
           c.dtype = dtype, c.activation = activation, c.one_addend = one_addend;
           c.bias = !one_addend;
-          for (const char* kernel : {"split_32", "split_64"})
+          for (const char* const kernel : split_kernels())
             EXPECT_TRUE(check(c, kernel, default_tolerance(dtype)));
         }
       }
@@ -239,7 +257,7 @@ TEST_F(Conv2dActCuda, TakesViewsThatAreNotAlignedAndNoBias) {
 }
 
 TEST_F(Conv2dActCuda, AddsItsOwnInput) {
-  for (const char* kernel : {"cudnn", "cudnn_then_act", "split_32", "split_64", "direct"}) {
+  for (const char* const kernel : all_kernels()) {
     SCOPED_TRACE(kernel);
     SampleMaker maker(5, DType::kFloat16);
     const Tensor x = maker.tensor({2, 14, 14, 64}, -1, 1), weight = maker.tensor({64, 3, 3, 64}, -1, 1);
@@ -260,7 +278,7 @@ TEST_F(Conv2dActCuda, AddsItsOwnInput) {
 TEST_F(Conv2dActCuda, KeepsInfinitiesAndNaNs) {
   constexpr float kInf = std::numeric_limits<float>::infinity(),
                   kNaN = std::numeric_limits<float>::quiet_NaN();
-  for (const char* kernel : {"cudnn", "cudnn_then_act", "split_32", "split_64", "direct"}) {
+  for (const char* const kernel : all_kernels()) {
     for (const fused::Activation activation : {fused::Activation::kRelu, fused::Activation::kPRelu}) {
       SCOPED_TRACE(fmt::format("{} {}", kernel, to_string(activation)));
       const Tensor x = Tensor::full({1, 8, 8, 64}, 0.0, DType::kFloat16),
