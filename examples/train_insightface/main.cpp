@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -109,10 +110,14 @@ void check_recipe(const Options& options, const LoadedCheckpoint& checkpoint) {
       throw Error(fmt::format("{} has {} {}; it cannot go on with {}", checkpoint.folder.string(), option,
                               before.at(option), now.at(option)));
   }
-  const std::string centres = examples::value_or(before, "--sub-centres", "1");
-  if (centres != fmt::format("{}", options.sub_centres))
-    throw Error(fmt::format("{} has --sub-centres {}; it cannot go on with {}", checkpoint.folder.string(),
-                            centres, options.sub_centres));
+  const std::pair<const char*, const char*> usual[] = {{"--width", "64"}, {"--sub-centres", "1"}};
+  for (const auto& [option, value] : usual) {  // which recipes do not hold
+    const std::string had = examples::value_or(before, option, value),
+                      has = examples::value_or(now, option, value);
+    if (had != has)
+      throw Error(
+          fmt::format("{} has {} {}; it cannot go on with {}", checkpoint.folder.string(), option, had, has));
+  }
   examples::check_changes(examples::changes(before, now, true), options.change_recipe, options.checkpoints);
 }
 

@@ -57,8 +57,8 @@ std::string recognise_backbone(const nn::State& state) {
   return found == std::end(kBackbones) ? "" : found->name;
 }
 
-/// Makes --dims and --image-size those of the weights, as far as shapes say, wherever the command line says
-/// nothing.
+/// Makes --dims, --width and --image-size those of the weights, as far as shapes say, wherever the command
+/// line says nothing.
 void adopt_shapes(const nn::State& state, Options& options) {
   const auto last = state.find("features.layers.2.weight");  // of a MobileFaceNet
   if (last != state.end() && last->second.rank() == 2 && !options.is_given("--dims"))
@@ -66,10 +66,14 @@ void adopt_shapes(const nn::State& state, Options& options) {
   const auto fc = state.find("fc.weight");
   if (fc == state.end() || fc->second.rank() != 2) return;
   if (!options.is_given("--dims")) options.dims = fc->second.size(0);
-  // 512 maps of a sixteenth of the image's side.
-  const auto side =
-      static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(fc->second.size(1)) / 512.0)));
-  if (!options.is_given("--image-size") && side * side * 512 == fc->second.size(1) &&
+  const auto stem = state.find("conv1.weight");
+  if (stem != state.end() && stem->second.rank() == 4 && !options.is_given("--width"))
+    options.width = stem->second.size(0);
+  // Maps of a sixteenth of the image's side.
+  const int64_t maps = 8 * options.width;
+  const auto side = static_cast<int64_t>(
+      std::llround(std::sqrt(static_cast<double>(fc->second.size(1)) / static_cast<double>(maps))));
+  if (!options.is_given("--image-size") && side * side * maps == fc->second.size(1) &&
       (options.image_size + 15) / 16 != side)
     options.image_size = side * 16;
 }
@@ -86,6 +90,7 @@ nn::AnyModule make_backbone(const Options& options) {
       std::ranges::find(kBackbones, options.backbone, [](const Backbone& b) { return std::string(b.name); });
   const nn::IResNet backbone = found->make({.dimensions = options.dims,
                                             .image_size = options.image_size,
+                                            .width = options.width,
                                             .dropout = options.dropout,
                                             .init_std = options.init == "pytorch" ? 0.0 : 0.1,
                                             .layout = *options.layout});
@@ -123,6 +128,7 @@ nn::ModelMetadata describe_model(const Options& options, nn::ModelMetadata metad
   metadata.options = {{"dimensions", fmt::format("{}", options.dims)},
                       {"image_size", fmt::format("{}", options.image_size)},
                       {"in_channels", "3"}};
+  if (options.width != 64) metadata.options["width"] = fmt::format("{}", options.width);
   metadata.height = metadata.width = options.image_size;
   metadata.channels = 3;
   metadata.resize = "exact";

@@ -119,6 +119,10 @@ void add_model_rows(OptionTable& table, Options& options) {
             one_of({"iresnet18", "iresnet34", "iresnet50", "iresnet100", "iresnet200", "mbf", "mbf_large"}),
             "Network; mbf is MobileFaceNet");
   table.add("--dims", options.dims, whole(1, 65536), "Dimensions of an embedding");
+  table
+      .add("--width", options.width, whole(1, 1024),
+           "Channels of an iResNet's first stage; later ones have 2, 4 and 8 times as many")
+      .kept_unless("64");
   table.add("--dropout", options.dropout, number(0, 0.99), "Share of features dropped before the last layer");
   table.add("--init", options.init, one_of({"insightface", "pytorch"}),
             "How convolutions start: normal with deviation 0.1, or as PyTorch's do by themselves");
@@ -221,7 +225,7 @@ std::string check_model(const Options& options) {
       return fmt::format("{} is of arcface, cosface and m1,m2,m3, not of --margin {}", option,
                          options.margin);
   }
-  for (const char* option : {"--dropout", "--init", "--train-features-weight"}) {
+  for (const char* option : {"--width", "--dropout", "--init", "--train-features-weight"}) {
     if (options.is_given(option) && options.is_given("--backbone") && options.backbone.starts_with("mbf"))
       return fmt::format("{} is of iResNets, not of --backbone {}", option, options.backbone);
   }
@@ -372,10 +376,11 @@ std::string describe(const Options& options) {
   const std::string share = options.sample_rate < 1.0 ? fmt::format(", {:.4g} % of the identities a step",
                                                                     100 * options.sample_rate)
                                                       : "";
+  const std::string width = options.width != 64 ? fmt::format(" of width {}", options.width) : "";
   return describe_rows(
       options,
       {
-          {"model", fmt::format("{}, {} dimensions, {}, {}", options.backbone, options.dims,
+          {"model", fmt::format("{}{}, {} dimensions, {}, {}", options.backbone, width, options.dims,
                                 *options.precision, to_string(*options.layout))},
           {"loss", fmt::format("{}, {} gradient{}{}", describe(margin), gradient, centres, share)},
           {"run", describe_length(options, options.seed)},

@@ -30,6 +30,7 @@ struct Options : sinter::examples::TrainerOptions {
 
   std::string backbone = "iresnet50";
   int64_t dims = 512;  // of an embedding
+  int64_t width = 64;  // channels of an iResNet's first stage
   double dropout = 0.0;
   std::string init = "insightface";  // or pytorch
   bool train_features_weight = false;

@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <type_traits>
 
 #include <fmt/ranges.h>
 
@@ -78,14 +79,16 @@ Maker resnet_maker(const std::string& name) {
   };
 }
 
-/// Of the networks that make embeddings.
+/// Of the networks that make embeddings. An iResNet may have a "width" of its own.
 template <class Model, class Options>
 Maker maker(Model (*make)(const Options&)) {
   return [make](OptionReader& options, Layout layout) {
-    const Options values{.dimensions = options.whole("dimensions"),
-                         .image_size = options.whole("image_size", 112),
-                         .in_channels = options.whole("in_channels", 3),
-                         .layout = layout};
+    Options values{.dimensions = options.whole("dimensions"),
+                   .image_size = options.whole("image_size", 112),
+                   .in_channels = options.whole("in_channels", 3),
+                   .layout = layout};
+    if constexpr (std::is_same_v<Options, IResNetOptions>)
+      values.width = options.whole("width", values.width);
     options.finish();
     return AnyModule(make(values));
   };

@@ -14,7 +14,7 @@ A block without a language needs one of them (```text is for what no program pri
 machine has is passed over, and named.
 
 The pages' programs are found on PATH, `build` is the build folder, and the data sets that pages speak of (cifar10, photos,
-faces, ...) are made of some pictures. The programs are given few epochs, small pictures and small batches.
+faces, ...) are made of some pictures. The programs are given few epochs, small pictures, small batches and small networks.
 """
 
 import os
@@ -29,13 +29,16 @@ from pathlib import Path
 # What the wrapper of a program adds, unless the page gives the option or says to go on with a run.
 SHORTER = {
     "train_resnet": {"--epochs": "1", "--batch": "8"},
-    "train_insightface": {"--epochs": "1", "--batch": "4", "--backbone": "iresnet18", "--dims": "16", "--image-size": "32"},
+    "train_insightface": {"--epochs": "1", "--batch": "4", "--backbone": "iresnet18", "--width": "8", "--dims": "16", "--image-size": "32"},
 }
 WRAPPER = """#!{python}
 import os, sys
 arguments, shorter = sys.argv[1:], {shorter}
-most = {{"--epochs": 2, "--image-size": 64}}
+most = {{"--epochs": 2, "--image-size": 80}}  # up to 64 the stem is that of small pictures, which takes ten times as long
+arguments = ["resnet18" if value == "resnet50" else value for value in arguments]
 arguments = [str(min(int(value), most[name])) if name in most else value for name, value in zip(["", *arguments], arguments)]
+if any(value.startswith("imagenet_resnet") for value in arguments):  # recipes
+    arguments += ["--model", "resnet18", "--image-size", "80"]
 if "--resume" not in arguments and "--ijb" not in arguments:
     for name, value in shorter.items():
         if not any(argument.split("=")[0] == name for argument in arguments):
@@ -131,8 +134,8 @@ def make_faces(build, folder, pictures):
     rows = struct.pack("<36f", *(float(i // 4 == axis) for i in range(12) for axis in range(3)))  # a subject is an axis
     header = b'{"embeddings":{"dtype":"F32","shape":[12,3],"data_offsets":[0,144]}}'
     (folder / "ijbc.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + rows)
-    subprocess.run([build / "examples/train_insightface", "--synthetic", "2", "--backbone", "iresnet18", "--dims", "16", "--batch", "2",
-                    "--max-steps", "1", "--save-weights", folder / "r100.safetensors"], check=True, capture_output=True)
+    subprocess.run([build / "examples/train_insightface", "--synthetic", "2", "--backbone", "iresnet18", "--width", "8", "--dims", "16",
+                    "--batch", "2", "--max-steps", "1", "--save-weights", folder / "r100.safetensors"], check=True, capture_output=True)
 
 
 def gpu_count():

@@ -5,6 +5,10 @@ export COLUMNS=400  # what a run says stands in one line
 export CUDA_VISIBLE_DEVICES=  # of files and command lines, which are the same on a GPU, where each start takes longer
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
+# A network for faces of some ten thousand weights; with SINTER_TEST_WIDTH=64, InsightFace's width, there are eleven million.
+width=${SINTER_TEST_WIDTH:-8}
+small_backbone="--backbone iresnet18 --width $width"
+
 # begin_in FOLDER: works in that folder, which is empty then.
 begin_in() {
   rm -rf "$1"

@@ -59,7 +59,7 @@ records_without_property_say_what_to_write() {
   complains "bare/property: there is no such file; it says how many classes (identities) bare/train.rec has"
   complains 'go up to 1. If these are all, make the file with the one line "2,16,16"'
   echo 2,16,16 >bare/property
-  run 0 "$faces" --data bare --backbone iresnet18 --dims 8 --image-size 16 --batch 4 --max-steps 1 --threads 1 --save-weights w.safetensors
+  run 0 "$faces" --data bare $small_backbone --dims 8 --image-size 16 --batch 4 --max-steps 1 --threads 1 --save-weights w.safetensors
   rm bare/train.idx
   run 1 "$faces" --data bare --threads 1 && complains "bare/train.idx: there is no such file; it says where the records of bare/train.rec begin"
   mkdir -p "lines/$(printf 'a\nb')" && picture x >"lines/$(printf 'a\nb')/1.pgm"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Both trainers under every signal that a supervisor sends, at random moments: the run saves and ends with 128 + signal, or saves and
 # goes on, and in the end has the weights of a run that nobody disturbed, bit for bit.
-# Usage: signals_test.sh <train_resnet> <train_insightface> <folder> [<rounds> [<ranks> [<seed>]]]; 60 rounds take half an hour.
+# Usage: signals_test.sh <train_resnet> <train_insightface> <folder> [<rounds> [<ranks> [<seed>]]]; scripts/nightly.sh has 60 rounds, which take half an hour.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 resnet=$1 insightface=$2 work=$3 rounds=${4:-1} ranks=${5:-1}
 RANDOM=${6:-$$}
@@ -9,7 +9,7 @@ echo "seed $RANDOM"
 begin_in "$work"
 
 # A run that nothing else ends. begin ARGUMENTS...: starts it, or goes on with it, as $child, its output in `out` and `err`.
-faces="--synthetic 12 --backbone iresnet18 --dims 8 --image-size 16 --batch 10 --lr 0.02"
+faces="--synthetic 12 $small_backbone --dims 8 --image-size 16 --batch 10 --lr 0.02"
 train_resnet() { command=("$resnet" --threads 1 --epochs 1000); }
 train_insightface() { command=("$insightface" --threads 1 --epochs 1000 $faces); }
 of_two_ranks() { command=("$resnet" --threads 1 --epochs 1000 --batch 24 --workers 0 --processes 2); }
@@ -21,7 +21,8 @@ begin() {
   child=$!
 }
 before=(env --default-signal=HUP)  # which nohup around this test would have it ignore
-# Waits until it trains, and then for up to 800 ms more.
+most=$((rounds == 1 ? 300 : 800))
+# Waits until it trains, and then for up to $most ms more.
 trains() {
   local i
   for ((i = 0; i < 6000; ++i)); do
@@ -29,7 +30,7 @@ trains() {
     kill -0 $child 2>/dev/null || fail "it ended by itself"
     sleep 0.01
   done
-  sleep "0.$(printf %03d $((${1:-0} + RANDOM % 800)))"
+  sleep "0.$(printf %03d $((${1:-0} + RANDOM % most)))"
 }
 ends_with() {
   local code=0
@@ -56,7 +57,7 @@ warned_of_a_run_limit() {
 }
 
 timeout_around_it() {
-  before=(timeout --preserve-status "$((1 + RANDOM % 2)).$((RANDOM % 10))")
+  before=(timeout --preserve-status "$((1 + RANDOM % (rounds == 1 ? 1 : 2))).$((RANDOM % 10))")
   begin
   before=(env --default-signal=HUP)
   local code=0

@@ -47,7 +47,7 @@ done
 closed=012
 start train_resnet --threads 1 --workers 0 --checkpoints run01 --resume --epochs 2
 is_clean run01
-start train_insightface --threads 1 --synthetic 12 --backbone iresnet18 --dims 8 --image-size 16 --batch 10 --max-steps 1 --checkpoints faces
+start train_insightface --threads 1 --synthetic 12 --backbone iresnet18 --width 8 --dims 8 --image-size 16 --batch 10 --max-steps 1 --checkpoints faces
 is_clean faces
 if [ "${3:-0}" != 0 ]; then
   start train_resnet --threads 1 --workers 0 --epochs 1 --batch 1400 --processes 2 --checkpoints ranks

@@ -9,7 +9,7 @@ begin_in "$work"
 
 people people
 # 120 images of 12 identities: 12 batches an epoch.
-small="--synthetic 12 --backbone iresnet18 --dims 8 --image-size 16 --batch 10 --workers 0"
+small="--synthetic 12 $small_backbone --dims 8 --image-size 16 --batch 10 --workers 0"
 
 # What a run that was stopped ends with is what one that was not ends with, options that no recipe had before included.
 each_course_goes_on_bit_for_bit() {

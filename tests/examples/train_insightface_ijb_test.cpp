@@ -380,6 +380,7 @@ TEST(TrainInsightfaceIjb, FacesAreAlignedEmbeddedAndPooledInBatchesOfAnySize) {
   options.ijb = folder.path().string();
   options.backbone = "iresnet18";
   options.dims = 16;
+  options.width = 8;
   options.batch = 8;
   options.workers = 0;
   complete(options, {});

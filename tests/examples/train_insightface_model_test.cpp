@@ -128,7 +128,7 @@ TEST(TrainInsightfaceModel, StepsKeepToMemoryAndToTheDecoderThatIsAskedFor) {
 
 TEST(TrainInsightfaceModel, GroupsSetApartWhatIsClippedAndDecayed) {
   const auto groups = [](const Words& words) {
-    Words all = {"--backbone", "iresnet18", "--image-size", "16", "--dims", "4"};
+    Words all = {"--backbone", "iresnet18", "--width", "8", "--image-size", "16", "--dims", "4"};
     all.insert(all.end(), words.begin(), words.end());
     const Options options = options_of(all);
     const sinter::nn::PartialFC centres = make_centres(options, 6, *alone());
@@ -169,7 +169,7 @@ TEST(TrainInsightfaceModel, TheInitIsInsightFacesOrPyTorchs) {
   EXPECT_NEAR(deviation("insightface"), 0.1, 0.01);
   EXPECT_NEAR(deviation("pytorch"), 1.0 / std::sqrt(3.0 * 27.0), 0.01);  // uniform within 1 / sqrt(fan in)
   const auto weight = [](const Words& words) {
-    Words all = {"--backbone", "iresnet18", "--image-size", "16", "--dims", "4"};
+    Words all = {"--backbone", "iresnet18", "--width", "8", "--image-size", "16", "--dims", "4"};
     all.insert(all.end(), words.begin(), words.end());
     for (const sinter::nn::Parameter& parameter : make_backbone(options_of(all)).parameters()) {
       if (parameter.name() == "features.weight") return parameter.tensor().requires_grad();

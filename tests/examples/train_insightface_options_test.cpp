@@ -84,6 +84,7 @@ TEST(TrainInsightfaceOptions, MarginsThatDifferFromRowToRowHaveNamesAndNumbers) 
       << "a weight of 35 is too small there";
   EXPECT_EQ(parse({"--synthetic", "5", "--margin", "adaface", "--interclass-filter", "0.3"}, options), 2);
   EXPECT_EQ(parse({"--synthetic", "5", "--backbone", "mbf", "--dropout", "0.3"}, options), 2);
+  EXPECT_EQ(parse({"--synthetic", "5", "--backbone", "mbf", "--width", "8"}, options), 2);
   EXPECT_EQ(parse({"--synthetic", "5", "--schedule", "constant", "--power", "1"}, options), 2);
 }
 
@@ -139,6 +140,7 @@ TEST(TrainInsightfaceOptions, EverythingThatTheResultDependsOnIsKeptAndComesBack
                                     {"--no-flip"},
                                     {"--backbone", "iresnet200"},
                                     {"--dims", "128"},
+                                    {"--width", "8"},
                                     {"--dropout", "0.4"},
                                     {"--sub-centres", "3"},
                                     {"--head-precision", "f32"},

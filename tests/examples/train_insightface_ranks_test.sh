@@ -16,7 +16,7 @@ alike() {
 
 people people
 # 130 images of 13 identities, which neither 2 nor 3 divides: 10 steps an epoch.
-small="--backbone iresnet18 --dims 8 --image-size 16 --batch 12 --lr 0.02 --log-every 1 --sync-batch-norm --workers 0"
+small="$small_backbone --dims 8 --image-size 16 --batch 12 --lr 0.02 --log-every 1 --sync-batch-norm --workers 0"
 
 several_train_as_one() {
   run 0 --synthetic 13 $small --epochs 1 --log-dir one --max-steps 4
@@ -31,6 +31,13 @@ several_train_as_one() {
   alike one two 2e-3
   run 0 --synthetic 13 $small --epochs 1 --log-dir eager --max-steps 4 --processes 2 --eager
   alike one eager 2e-3
+}
+
+# Of a network of InsightFace's width, whose gradients are summed in several buckets.
+so_does_a_wide_network() {
+  run 0 --synthetic 13 $small --width 64 --epochs 1 --max-steps 2 --log-dir one-wide
+  run 0 --synthetic 13 $small --width 64 --epochs 1 --max-steps 2 --log-dir two-wide --processes 2
+  alike one-wide two-wide 2e-3
 }
 
 # Five steps of two batches each, whole, so that ranks are held to have the same weights and averages at the end.
@@ -113,6 +120,7 @@ mistakes_are_one_line() {
 }
 
 several_train_as_one
+so_does_a_wide_network
 so_do_batches_of_a_step
 pairs_are_shared_out
 checkpoints_know_no_number_of_processes

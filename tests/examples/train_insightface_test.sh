@@ -11,7 +11,7 @@ begin_in "$work"
 people people
 
 # 120 images of 12 identities, of which 10 take part in a step: 12 steps an epoch.
-small="--backbone iresnet18 --dims 8 --image-size 16 --batch 10 --lr 0.02 --epochs 1"
+small="$small_backbone --dims 8 --image-size 16 --batch 10 --lr 0.02 --epochs 1"
 recipe="--synthetic 12 --sample-rate 0.1 --verify people --verify-every 5 $small"
 
 a_run_tells_what_it_reached() {
@@ -229,6 +229,7 @@ mistakes_are_told() {
   run 1 $recipe --checkpoints whole && complains "--checkpoints whole holds a run already"
   run 1 --checkpoints whole --resume --lr 0.3 && complains "--lr               0.02 -> 0.3"
   run 1 --checkpoints whole --resume --dims 16 --change-recipe && complains "has --dims 8; it cannot go on with 16"
+  run 1 --checkpoints whole --resume --width 16 --change-recipe && complains "has --width $width; it cannot go on with 16"
   run 1 --checkpoints nowhere --resume && complains "there is no checkpoint in nowhere"
   run 1 $recipe --roc people/ann/1.pgm && complains "--roc people/ann/1.pgm"
   run 1 $recipe --save-weights nowhere/x && complains "--save-weights nowhere/x: there is no folder nowhere"
@@ -252,7 +253,7 @@ a_backbone_is_exported() {
 }
 
 a_recipe_may_stand_in_a_file() {
-  echo '{"synthetic": 12, "backbone": "iresnet18", "dims": 8, "image-size": 16, "batch": 10, "lr": 0.02, "epochs": 1, "flip": false}' >recipe.json
+  echo '{"synthetic": 12, "backbone": "iresnet18", "width": '$width', "dims": 8, "image-size": 16, "batch": 10, "lr": 0.02, "epochs": 1, "flip": false}' >recipe.json
   run 0 --recipe recipe.json --lr 0.01 --max-steps 2 --write-recipe whole_recipe.json --save-weights from_file.safetensors
   for line in '"lr": 0.01,' '"dims": 8,' '"flip": false,' '"margin": "arcface",'; do
     grep -qF "$line" whole_recipe.json || fail "the recipe that was written lacks $line"

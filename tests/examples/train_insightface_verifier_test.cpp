@@ -14,6 +14,7 @@
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/nn/checkpoint/safetensors.h>
+#include <sinter/nn/predict/named_model.h>
 
 #include "common/error_message.h"
 #include "common/temporary_folder.h"
@@ -84,6 +85,7 @@ Options small_options() {
   options.backbone = "iresnet18";
   options.image_size = 16;
   options.dims = 8;
+  options.width = 8;
   options.batch = 5;
   options.workers = 0;
   complete(options, {});
@@ -418,6 +420,7 @@ TEST(TrainInsightfaceModel, AFileOfWeightsSaysWhatItIsOf) {
   const sinter::nn::State state = read_weights(file, other).state;
   EXPECT_EQ(other.backbone, "iresnet18");
   EXPECT_EQ(other.dims, 8);
+  EXPECT_EQ(other.width, 8);
   EXPECT_EQ(other.image_size, 16);
   complete(other, {});
   EXPECT_TRUE(make_backbone(other).load_state(state).missing.empty());
@@ -447,6 +450,7 @@ TEST(TrainInsightfaceModel, MetadataSayWhatShapesCannot) {
   EXPECT_EQ(metadata.classes, (std::vector<std::string>{"0", "1", "2"}));
   EXPECT_EQ(metadata.train_images, 30);
   EXPECT_EQ(metadata.resize, "exact");
+  EXPECT_EQ(sinter::nn::make_model(metadata).parameter_count(), make_backbone(options).parameter_count());
   EXPECT_EQ(metadata.mean, std::vector<float>(3, 0.5f));
   sinter::nn::write_safetensors(file, make_backbone(options).state(), to_safetensors_metadata(metadata));
   Options other;

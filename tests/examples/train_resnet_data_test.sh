@@ -77,7 +77,7 @@ damaged_images_are_counted() {
   run 0 --data mended $small --save-weights mended.safetensors && quiet "damaged:"
   cmp <(tensors two.safetensors) <(tensors mended.safetensors) || fail "other images stand in"
   # Decoded as it trains, and stopped.
-  local photographs="--data damaged --model resnet18 --image-size 16 --epochs 2 --batch 16 --max-damaged 5"
+  local photographs="--data damaged --model resnet20 --image-size 16 --epochs 2 --batch 16 --max-damaged 5"
   run 0 $photographs --save-weights whole.safetensors --workers 2
   says "damaged: "
   run 0 $photographs --checkpoints stopped --max-steps 1

@@ -2,9 +2,11 @@
 # The folder in which train_resnet tells of a run: each step once however the run was stopped, and nothing that cannot be written
 # goes unsaid. With Python and TensorBoard on the machine, that reads the same numbers. Usage: train_resnet_log_test.sh <program> <folder>
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/digits.sh"
 program=$1 work=$2
-command=("$program" --threads 1)
+command=("$program" --threads 1 --data few --batch 8)
 begin_in "$work"
+few_digits few 352 96
 
 # The steps, and the epochs, that a folder's scalars.jsonl has.
 steps() { sed 's/^{"step":\([0-9]*\),.*/\1/' "$1/scalars.jsonl"; }
@@ -47,7 +49,7 @@ a_resumed_run_logs_what_a_whole_one_does() {
 }
 
 a_killed_run_lacks_nothing() {
-  "$program" --threads 1 --epochs 1000 --schedule constant --checkpoints killed --checkpoint-every 20 >out 2>err &
+  "${command[@]}" --epochs 1000 --schedule constant --checkpoints killed --checkpoint-every 20 >out 2>err &
   local i
   for ((i = 0; i < 3000; ++i)); do
     grep -qs "^epoch   3/1000" out && break

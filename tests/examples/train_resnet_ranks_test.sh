@@ -5,8 +5,16 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 program=$1 work=$2
 begin_in "$work"
 
-# The processes of this test's folder that run still.
-left() { pgrep -f "$program.* --checkpoints [a-z0-9]*-of-$$" || true; }
+# Two classes of 24 grey images of 8x8 pixels to train on, and two to test on each: two batches of 24 an epoch, where digits have sixty.
+for class in a b; do
+  mkdir -p few/{train,test}/$class
+  for image in $(seq 24); do picture "$class $image" 8 >few/train/$class/$image.pgm; done
+  for image in 1 2; do picture "$class test $image" 8 >few/test/$class/$image.pgm; done
+done
+
+# The processes of this test's folder that run still; stories beside others have another tag.
+tag=$$
+left() { pgrep -f "$program.* --checkpoints [a-z0-9]*-of-$tag" || true; }
 none_left() {
   for _ in $(seq 50); do
     [ -n "$(left)" ] || return 0
@@ -28,14 +36,14 @@ end() { code=0; wait $main || code=$?; }
 rank() { pgrep -P $main | sed -n "$(($1 + 1))p"; }  # in the order in which they were started
 
 one_voice_and_one_set_of_files() {
-  COLUMNS=200 run 0 "$program" --threads 1 --processes 2 --epochs 2 --batch 24 --checkpoints "voice-of-$$" --report voice.json --save-weights voice.safetensors
+  COLUMNS=200 run 0 "$program" --threads 1 --processes 2 --data few --epochs 2 --batch 24 --checkpoints "voice-of-$tag" --report voice.json --save-weights voice.safetensors
   says_like "^  ranks    2 \(.*\), 12 images of each batch on each$"
   says_like "2 processes, [0-9]+ each"
   [ "$(grep -c "test accuracy" out)" = 1 ] || fail "not one voice"
   [ "$(grep -cE "^epoch +[12]/2 " out)" = 2 ] || fail "not one line an epoch"
   ! grep -E "warning|error|rank 1" err || fail "complaints"
   [ "$(value voice.json processes)" = 2 ] || fail "the report does not say 2"
-  [ -s voice.safetensors ] && [ -s "voice-of-$$/curves.svg" ] || fail "files are missing"
+  [ -s voice.safetensors ] && [ -s "voice-of-$tag/curves.svg" ] || fail "files are missing"
 }
 
 # With norms over all processes, several train as one does: in the first steps, before rounding is made much of.
@@ -52,21 +60,21 @@ norms_see_the_whole_batch() {
 }
 
 checkpoints_know_no_number_of_processes() {
-  local folder=number-of-$$ processes
-  run 0 "$program" --threads 1 --processes 2 --epochs 3 --batch 24 --checkpoints "$folder" --max-steps 40
+  local folder=number-of-$tag processes
+  run 0 "$program" --threads 1 --processes 2 --data few --epochs 5 --batch 24 --checkpoints "$folder" --max-steps 3
   for processes in 1 3; do
     cp -r "$folder" "$processes-$folder"
-    run 0 "$program" --threads 1 --processes "$processes" --checkpoints "$processes-$folder" --resume --max-steps 70
-    says_like "resumed .* at step 40"
-    [ "$(value "$(latest "$processes-$folder")" step)" = 70 ] || fail "not at step 70"
-    [ "$(value "$(latest "$processes-$folder")" epoch_images)" = $((10 * 24 + 0)) ] || [ "$(value "$(latest "$processes-$folder")" loader_batch)" -gt 0 ] || fail "images"
+    run 0 "$program" --threads 1 --processes "$processes" --checkpoints "$processes-$folder" --resume --max-steps 7
+    says_like "resumed .* at step 3"
+    [ "$(value "$(latest "$processes-$folder")" step)" = 7 ] || fail "not at step 7"
+    [ "$(value "$(latest "$processes-$folder")" epoch_images)" = 24 ] || [ "$(value "$(latest "$processes-$folder")" loader_batch)" -gt 0 ] || fail "images"
   done
 }
 
 sigterm_saves_once_and_ends_with_143() {
   local target
   for target in main 0 1 all; do
-    local folder=term$target-of-$$
+    local folder=term$target-of-$tag
     begin 2 "$folder"
     case $target in
       main) kill -TERM $main ;;
@@ -79,7 +87,7 @@ sigterm_saves_once_and_ends_with_143() {
     ! grep -E "warning|error|rank 1" err || fail "complaints"
     none_left
   done
-  begin 2 "int-of-$$"
+  begin 2 "int-of-$tag"
   kill -INT $main
   end
   [ "$code" = 130 ] || fail "exit code $code of SIGINT"
@@ -88,7 +96,7 @@ sigterm_saves_once_and_ends_with_143() {
 a_dead_rank_ends_the_run_and_is_named() {
   local signal
   for signal in KILL STOP; do
-    local folder=dead${signal,,}-of-$$ victim start=$SECONDS
+    local folder=dead${signal,,}-of-$tag victim start=$SECONDS
     begin 2 "$folder"
     victim=$(rank 1)
     start=$SECONDS
@@ -104,31 +112,35 @@ a_dead_rank_ends_the_run_and_is_named() {
 }
 
 # Before its handlers stand, and before the ranks have met.
+ended_early() {  # SIGNAL VICTIM
+  local signal=$1 victim=$2 start
+  mkdir "early$1$2" && cd "early$1$2"
+  "$program" --threads 1 --processes 2 --epochs 200 --batch 24 >out 2>err &
+  main=$!
+  for _ in $(seq 200); do
+    [ -z "$(rank $victim)" ] || break
+    sleep 0.01
+  done
+  start=$SECONDS
+  kill -$signal "$(rank $victim)"
+  end
+  [ "$code" = $([ $signal = TERM ] && echo 143 || echo 137) ] || fail "exit code $code of SIG$signal to rank $victim"
+  [ $((SECONDS - start)) -le 8 ] || fail "took $((SECONDS - start)) s"
+  [ $signal = TERM ] || complains_like "error: rank $victim was ended by signal 9"
+  [ "$(grep -c "was ended by signal" err)" -le 1 ] || fail "names others that only the parent has ended"
+}
 a_rank_that_is_ended_early_is_named_soon() {
-  local signal victim start code
+  local signal first
   for signal in TERM KILL; do
-    for victim in 0 1; do
-      "$program" --threads 1 --processes 2 --epochs 200 --batch 24 >out 2>err &
-      main=$!
-      for _ in $(seq 200); do
-        [ -z "$(rank $victim)" ] || break
-        sleep 0.01
-      done
-      start=$SECONDS
-      kill -$signal "$(rank $victim)"
-      end
-      [ "$code" = $([ $signal = TERM ] && echo 143 || echo 137) ] || fail "exit code $code of SIG$signal to rank $victim"
-      [ $((SECONDS - start)) -le 8 ] || fail "took $((SECONDS - start)) s"
-      [ $signal = TERM ] || complains_like "error: rank $victim was ended by signal 9"
-      [ "$(grep -c "was ended by signal" err)" -le 1 ] || fail "names others that only the parent has ended"
-      none_left
-    done
+    (ended_early $signal 0) &
+    first=$!
+    (ended_early $signal 1) && wait $first || exit 1
   done
 }
 
 # As where a parent ignores the end of its children, which programs inherit.
 children_are_waited_for_where_their_ends_are_ignored() {
-  run 0 env --ignore-signal=CHLD "$program" --threads 1 --processes 2 --epochs 1 --batch 96
+  run 0 env --ignore-signal=CHLD "$program" --threads 1 --processes 2 --data few --epochs 1 --batch 24
 }
 
 # A terminal that stops who writes from the background (stty tostop): ranks are process groups of their own.
@@ -137,16 +149,16 @@ ranks_write_to_a_terminal_that_stops_the_background() {
     echo "script is not here: the terminal's part is left out"
     return
   fi
-  script -qec "stty tostop; '$program' --threads 1 --processes 2 --epochs 1 --batch 96" /dev/null >out 2>err ||
+  script -qec "stty tostop; '$program' --threads 1 --processes 2 --data few --epochs 1 --batch 24" /dev/null >out 2>err ||
     fail "exit code $?"
   says_like "test accuracy"
 }
 
-# Ctrl-Z reaches the parent alone; suspended for longer than a silence may last, all go on.
+# Ctrl-Z reaches the parent alone; suspended for longer than a silence may last (SUSPENDED_SECONDS=15), all go on.
 a_run_that_is_suspended_goes_on() {
-  begin 2 "suspended-of-$$"
+  begin 2 "suspended-of-$tag"
   kill -TSTP $main
-  sleep "${SUSPENDED_SECONDS:-3}"
+  sleep "${SUSPENDED_SECONDS:-1}"
   grep -q "^State:.*T" "/proc/$(rank 1)/status" || fail "its ranks go on"
   kill -CONT $main
   sleep 1
@@ -157,7 +169,7 @@ a_run_that_is_suspended_goes_on() {
 }
 
 a_parent_that_is_killed_leaves_nobody() {
-  begin 2 "orphan-of-$$"
+  begin 2 "orphan-of-$tag"
   kill -KILL $main
   end
   none_left
@@ -223,7 +235,7 @@ other_data_on_one_rank_are_told_on_all() {
 
 # A rank that is slower than --rank-timeout.
 the_time_for_other_ranks_is_an_option() {
-  local folder=slow-of-$$ start victim
+  local folder=slow-of-$tag start victim
   "$program" --threads 1 --processes 2 --epochs 200 --batch 24 --workers 0 --checkpoint-every 5 --checkpoints "$folder" --rank-timeout 5 >out 2>err &
   main=$!
   for _ in $(seq 200); do [ -z "$(latest "$folder" 2>/dev/null)" ] || break; sleep 0.1; done
@@ -240,7 +252,7 @@ the_time_for_other_ranks_is_an_option() {
 
 # Mixing draws alike on all ranks, so that it goes on where it stopped; and what was tested is what is saved.
 mixing_goes_on_and_the_tested_weights_are_saved() {
-  local folder=mixed-of-$$ options="--threads 1 --processes 2 --epochs 1 --batch 96 --seed 3 --mixup 1 --cutmix 1"
+  local folder=mixed-of-$tag options="--threads 1 --processes 2 --epochs 1 --batch 96 --seed 3 --mixup 1 --cutmix 1"
   run 0 "$program" $options --save-weights mixed.safetensors --report mixed.json
   run 0 "$program" $options --checkpoints "$folder" --max-steps 7
   run 0 "$program" --threads 1 --processes 2 --checkpoints "$folder" --resume --save-weights resumed.safetensors
@@ -254,7 +266,7 @@ under_mpirun() {
     echo "mpirun is not here: its part is left out"
     return
   fi
-  run 0 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -np 2 "$program" --threads 1 --epochs 1 --batch 24
+  run 0 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -np 2 "$program" --threads 1 --data few --epochs 1 --batch 24
   says_like "^  ranks    2 \(mpirun\)"
 }
 
@@ -263,7 +275,7 @@ under_srun() {
   local rank pids=() port=$((20000 + $$ % 10000))
   for rank in 0 1; do
     env SLURM_PROCID=$rank SLURM_NTASKS=2 SLURM_LOCALID=$rank SLURM_STEP_ID=0 SLURM_JOB_ID=$$ \
-      SLURM_JOB_NODELIST=localhost SINTER_PORT=$port "$program" --threads 1 --epochs 1 --batch 24 >out$rank 2>err$rank &
+      SLURM_JOB_NODELIST=localhost SINTER_PORT=$port "$program" --threads 1 --data few --epochs 1 --batch 24 >out$rank 2>err$rank &
     pids+=($!)
   done
   wait "${pids[0]}" && wait "${pids[1]}" || fail "a rank failed: $(cat err0 err1)"
@@ -271,20 +283,19 @@ under_srun() {
   says_like "^  ranks    2 \(srun\)"
 }
 
-one_voice_and_one_set_of_files
-norms_see_the_whole_batch
-checkpoints_know_no_number_of_processes
-sigterm_saves_once_and_ends_with_143
-a_dead_rank_ends_the_run_and_is_named
-a_rank_that_is_ended_early_is_named_soon
-children_are_waited_for_where_their_ends_are_ignored
-ranks_write_to_a_terminal_that_stops_the_background
-a_run_that_is_suspended_goes_on
-a_parent_that_is_killed_leaves_nobody
-mistakes_are_told
-other_data_on_one_rank_are_told_on_all
-the_time_for_other_ranks_is_an_option
-mixing_goes_on_and_the_tested_weights_are_saved
-under_mpirun
-under_srun
-echo "all passed"
+tell() {  # STORY...: which of them have passed, and when
+  local story
+  for story in "$@"; do
+    rm -f out err
+    $story
+    echo "$story: passed ($SECONDS s)"
+  done
+}
+# Two stories that wait, beside the others.
+(mkdir beside && cd beside && tag=beside-$$ && tell a_dead_rank_ends_the_run_and_is_named the_time_for_other_ranks_is_an_option) &
+beside=$!
+tell one_voice_and_one_set_of_files norms_see_the_whole_batch checkpoints_know_no_number_of_processes sigterm_saves_once_and_ends_with_143 \
+  a_rank_that_is_ended_early_is_named_soon children_are_waited_for_where_their_ends_are_ignored \
+  ranks_write_to_a_terminal_that_stops_the_background a_run_that_is_suspended_goes_on a_parent_that_is_killed_leaves_nobody \
+  mistakes_are_told other_data_on_one_rank_are_told_on_all mixing_goes_on_and_the_tested_weights_are_saved under_mpirun under_srun
+wait $beside || exit 1

@@ -2,6 +2,7 @@
 # Recipes as files, optimisers, accumulation, the best weights and runs that go wrong, as a user meets them.
 # Usage: train_resnet_recipe_test.sh <program> <folder>
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/digits.sh"
 export SINTER_DETERMINISTIC=1 COLUMNS=300  # no line is broken
 program=$1 work=$2
 rm -rf "$work"
@@ -47,7 +48,8 @@ grep -q -- '--lr  *4 -> 3' errors.log || fail "the difference was not told"
 run --recipe other.json --checkpoints first --resume --epochs 2 --change-recipe --max-steps 40 >/dev/null || fail "not changed"
 
 # Two batches a step: of one size, stopped and resumed within an epoch, bit for bit.
-series="--epochs 2 --seed 3 --batch 40 --accumulate 2"  # 35 batches: 17 steps, and one batch left over
+few_digits few 280 96
+series="--data few --epochs 2 --seed 3 --batch 8 --accumulate 2"  # 35 batches: 17 steps, and one batch left over
 run $series --save-weights whole.safetensors --report whole_report.json >/dev/null
 grep -q '"steps": 34,' whole_report.json || fail "leftovers of an epoch made steps"
 run $series --checkpoints series --max-steps 7 >/dev/null
@@ -58,9 +60,9 @@ run --batch 1000 --accumulate 2 >/dev/null && fail "a step of more batches than 
 grep -q 'an epoch has only 1 batches' errors.log || fail "nobody was told: $(cat errors.log)"
 
 # Averages of the weights are what is tested and saved, and go on bit for bit.
-averages="--epochs 2 --seed 3 --ema 0.98"
+averages="--data few --batch 8 --epochs 2 --seed 3 --ema 0.98"
 run $averages --save-weights average.safetensors >average.log
-run --epochs 2 --seed 3 --save-weights plain.safetensors >/dev/null
+run --data few --batch 8 --epochs 2 --seed 3 --save-weights plain.safetensors >/dev/null
 cmp -s average.safetensors plain.safetensors && fail "there are no averages"
 run $averages --checkpoints average --max-steps 31 >/dev/null
 run --checkpoints average --resume --save-weights resumed.safetensors >/dev/null
@@ -68,14 +70,14 @@ cmp average.safetensors resumed.safetensors || fail "the resumed run ended with 
 run --checkpoints average --resume --evaluate | tail -n 1 | diff <(tail -n 1 average.log) - || fail "others were tested"
 
 # The best weights stand beside the last checkpoints and can be tested.
-run --epochs 2 --seed 2 --checkpoints best --report best.json >/dev/null
+run --data few --batch 8 --epochs 3 --seed 2 --checkpoints best --report best.json >/dev/null
 best=$(grep -Eo '"best_accuracy": [0-9.]+' best.json | cut -d' ' -f2)
-run --evaluate --load-weights best/best.safetensors --report tested.json >/dev/null
+run --data few --evaluate --load-weights best/best.safetensors --report tested.json >/dev/null
 [ "$(grep -Eo '"accuracy": [0-9.]+' tested.json | cut -d' ' -f2)" = "$best" ] || fail "best.safetensors is not the best"
 
 # A run that goes wrong says where: with this decay weights grow a thousandfold at each step.
 for options in "" "--eager" "--precision mixed-f16"; do
-  run --epochs 2 --seed 3 --lr 1000 --weight-decay 1 --schedule constant --warmup 0 $options >/dev/null && fail "nothing went wrong"
+  run --data few --batch 8 --epochs 2 --seed 3 --lr 1000 --weight-decay 1 --schedule constant --warmup 0 $options >/dev/null && fail "nothing went wrong"
   grep -Eq '^error: the last [0-9]+ steps were skipped.*the first bad value is (in the gradient|an output) of (layer|conv|fc|bn)' errors.log ||
     fail "it does not say where: $(cat errors.log)"
 done

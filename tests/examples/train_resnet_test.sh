@@ -2,13 +2,15 @@
 # train_resnet as a user runs it: a run that is stopped in the middle of epochs, twice, ends with the same weights as one that
 # is not, bit for bit; the last line is the accuracy; mistakes are one clear line. Usage: train_resnet_test.sh <program> <folder>
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/digits.sh"
 export SINTER_DETERMINISTIC=1  # on a GPU, the fastest plans of a convolution may sum in any order
 program=$1 work=$2
 rm -rf "$work"
 mkdir -p "$work"
 cd "$work"
 export SINTER_CACHE_DIR=$PWD/plans  # others who measure at the same time must not change the plans, which bits depend on
-run() { "$program" --epochs 2 --seed 3 "$@" 2>/dev/null; }
+few_digits few 352 96
+run() { "$program" --data few --batch 8 --epochs 2 --seed 3 "$@" 2>/dev/null; }
 
 run --save-weights whole.safetensors --report whole.json --export whole.onnx >whole.log
 grep -q '^ONNX         whole.onnx$' whole.log
@@ -33,7 +35,7 @@ run --load-weights whole.safetensors --evaluate --export loaded.onnx >loaded.log
 diff <(tail -n 1 whole.log) <(tail -n 1 loaded.log)
 # What is exported is the same, whether they were just trained or loaded. (What runs such a file: tests/nn/export.)
 cmp whole.onnx loaded.onnx || { echo "the same weights were exported otherwise"; exit 1; }
-run --load-weights whole.safetensors --export alone.onnx >alone.log  # no data, nothing trained
+"$program" --load-weights whole.safetensors --export alone.onnx >alone.log 2>&1  # no data, nothing trained
 cmp whole.onnx alone.onnx || { echo "weights alone were exported otherwise"; exit 1; }
 grep -qaF layer3.2.conv2.weight whole.onnx && grep -qaF '["0","1","2"' whole.onnx || { echo "names are missing in whole.onnx"; exit 1; }
 
@@ -63,13 +65,13 @@ run --max-steps 2 --report-html short.html | grep -qx "the job's report written 
 grep -q '<section id="passes">' short.html && ! grep -q '<section id="calls">' short.html || { echo "short.html is another"; exit 1; }
 run --max-steps 20 --eager --profile 3 >eager.log
 grep -q '^conv2d ' eager.log && ! grep -q 'part of the model' eager.log || { echo "the eager profile is wrong"; exit 1; }
-"$program" --epochs 1 --max-steps 10 --profile 3 --trace none.json 2>untimed.err >/dev/null
+"$program" --data few --batch 8 --epochs 1 --max-steps 10 --profile 3 --trace none.json 2>untimed.err >/dev/null
 grep -q 'did not reach: nothing was timed' untimed.err || { echo "nobody was told that nothing was timed"; exit 1; }
 [ ! -e none.json ] || { echo "a trace of nothing was written"; exit 1; }
 
 # Within a limit a step takes less memory, and learns the same.
 run --max-steps 20 --report free.json >/dev/null
-"$program" --epochs 2 --seed 3 --max-steps 20 --memory-limit 0.0001 --report limited.json >/dev/null 2>limited.err
+"$program" --data few --batch 8 --epochs 2 --seed 3 --max-steps 20 --memory-limit 0.0001 --report limited.json >/dev/null 2>limited.err
 grep -q 'recompute' limited.err || { echo "nobody was told that the limit cannot be kept"; exit 1; }
 peak() { sed -n 's/.*"peak_gib": *\([0-9.e-]*\).*/\1/p' "$1"; }
 awk -v limited="$(peak limited.json)" -v free="$(peak free.json)" 'BEGIN { exit !(0 < limited && limited < free) }' || { echo "the limit saves nothing: $(peak free.json) and $(peak limited.json)"; exit 1; }

@@ -18,7 +18,7 @@ namespace sinter::testing {
 namespace {
 
 constexpr int kFaultStep = 5, kManySteps = 1'000'000;
-constexpr std::chrono::seconds kSleep{14};
+constexpr std::chrono::seconds kSleep{14}, kFakeSleep{8};  // some seconds longer than the others wait
 
 /// A rank, what is to happen, and where to say that it does.
 struct Scene {
@@ -65,7 +65,7 @@ void fake_fault(const Scene& scene, FakeGpu& gpu) {
   for (int step = 0; step < (is_well || kind == "end" ? 20 : kManySteps); ++step) {
     if (step == kFaultStep && scene.is_victim()) {
       scene.tell();
-      if (kind == "sleeps") std::this_thread::sleep_for(kSleep);
+      if (kind == "sleeps") std::this_thread::sleep_for(kFakeSleep);
       if (kind == "error") gpu.break_driver();
       if (kind == "call") call_refused_sum(scene.ranks, {.device = Device::cuda(0)}, nullptr);
       if (kind == "gone") raise(SIGKILL);

@@ -7,6 +7,7 @@
 
 #include <common/failing_file_system.h>
 #include <common/temporary_folder.h>
+#include <common/test_cases.h>
 #include <gtest/gtest.h>
 #include <nn/checkpoint/checkpoint_samples.h>
 #include <signal.h>
@@ -51,7 +52,7 @@ std::chrono::microseconds life_of_some_saves(const std::filesystem::path& root) 
 }
 
 TEST(CheckpointKill, AValidCheckpointAlwaysExists) {
-  constexpr int kKills = 1000;
+  const int kills = test::share_of_cases(300);
   const TemporaryFolder folder;
   FailingFileSystem files;
   CheckpointFolder checkpoints(folder / "run", 1, files);
@@ -63,8 +64,8 @@ TEST(CheckpointKill, AValidCheckpointAlwaysExists) {
   int leftovers = 0;
   // The kills must meet saves and removals in the middle, else this test shows nothing: a busy machine, on
   // which most children die before they have done anything, takes more of them.
-  const auto has_shown_something = [&] { return step > kKills / 4 && leftovers > kKills / 20; };
-  for (int kill = 0; kill < kKills || (!has_shown_something() && kill < 30 * kKills); ++kill) {
+  const auto has_shown_something = [&] { return step > kills / 4 && leftovers > kills / 20; };
+  for (int kill = 0; kill < kills || (!has_shown_something() && kill < 30 * kills); ++kill) {
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
     if (child == 0) save_until_killed(checkpoints.root(), INT64_MAX);
