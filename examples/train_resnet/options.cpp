@@ -10,6 +10,7 @@
 #include <sinter/nn/models/resnet_names.h>
 
 #include "class_weights.h"
+#include "common/text.h"
 #include "recipe/recipe_file.h"
 #include "run/command_line.h"
 
@@ -246,17 +247,18 @@ std::set<std::string> adopt(const Recipe& recipe, Options& options) {
   return examples::adopt_recipe(table_of(options), recipe, options);
 }
 
-std::string describe(const Options& options) {
+std::string describe(const Options& options, int64_t images) {
   const std::string weights =
       options.loss.class_weights.empty() ? "" : ", class weights " + options.loss.class_weights;
-  const std::string crops = options.image_size > 0
-                                ? fmt::format("random crops resized to {}", options.image_size)
-                                : fmt::format("shifted by up to {} pixels ({})", *options.crop_padding,
-                                              *options.crop_mode == "reflect" ? "mirrored at the border"
-                                                                              : "black beyond the border");
+  const std::string crops =
+      options.image_size > 0
+          ? fmt::format("random crops resized to {}", options.image_size)
+          : fmt::format(
+                "shifted by up to {} ({})", examples::counted(*options.crop_padding, "pixel"),
+                *options.crop_mode == "reflect" ? "mirrored at the border" : "black beyond the border");
   std::vector<std::pair<std::string, std::string>> rows = {
       {"model", fmt::format("{}, {}, {}", options.model, *options.precision, to_string(*options.layout))},
-      {"run", describe_length(options, options.seed)},
+      {"run", describe_length(options, images, options.seed)},
       {options.optimizer, describe_optimizer(options)},
       {"images", crops + (*options.flip ? ", flipped at random" : ", not flipped") +
                      describe(options.images, options.image_size)},
