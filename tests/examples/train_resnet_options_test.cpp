@@ -229,6 +229,9 @@ TEST(TrainResnetOptions, ABatchOfMoreThanThereIsTakesAll) {
 
 TEST(TrainResnetOptions, EachOptimiserHasItsDefaults) {
   EXPECT_EQ(completed(parse({}), 3).lr, 0.1);
+  EXPECT_EQ(completed(parse({"--model", "resnet110"}), 3).lr, 0.1);
+  EXPECT_EQ(completed(parse({"--model", "resnet18"}), 3).lr, 0.01);
+  EXPECT_EQ(completed(parse({"--model", "resnet18", "--lr", "0.1"}), 3).lr, 0.1);
   EXPECT_EQ(completed(parse({}), 3).weight_decay, 5e-4);
   EXPECT_EQ(completed(parse({"--optimizer", "adamw"}), 3).lr, 0.003);
   EXPECT_EQ(completed(parse({"--optimizer", "adamw"}), 3).weight_decay, 0.05);
