@@ -19,6 +19,7 @@
 #include <sinter/ops/slice/slice.h>
 
 #include "common/console.h"
+#include "common/text.h"
 #include "common/timeline.h"
 #include "run/program.h"
 #include "speedrun/network.h"
@@ -58,7 +59,9 @@ class Trainer {
                {.precision = options.precision_on(device)}),
         lookahead_(network_) {
     network_.to(device.is_cpu() ? Layout::kNCHW : Layout::kNHWC);
-    if (steps_ == 0) throw Error(fmt::format("--batch: there are only {} pictures", data.train->size()));
+    if (steps_ == 0)
+      throw Error(fmt::format("--batch {}: an epoch has only {}", options.batch,
+                              examples::counted(data.train->size(), "picture")));
   }
 
   /// Makes the programs of a step, while the first layer's bias learns and afterwards, and runs them on black

@@ -2,7 +2,8 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-say() { printf '\033[1m%s\033[0m\n' "$*"; }
+# say WORDS...: in bold where it is read in a terminal.
+say() { if [ -t 1 ]; then printf '\033[1m%s\033[0m\n' "$*"; else printf '%s\n' "$*"; fi; }
 
 # install_packages "<package> <why>" ...: installs the Debian packages of the list that are missing.
 install_packages() {

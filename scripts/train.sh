@@ -10,4 +10,4 @@ install_packages "${build_packages[@]}" "${example_packages[@]}"
 say "building Sinter in ${build#"$root"/} (a few minutes the first time)"
 configure "$build" -DSINTER_BUILD_TESTS=OFF >"$build/configure.log" 2>&1 || { cat "$build/configure.log" >&2; exit 1; }
 cmake --build "$build" --target train_resnet
-exec "$build/examples/train_resnet" "$@"
+exec -a "$0" "$build/examples/train_resnet" "$@"  # which then says "scripts/train.sh --help"

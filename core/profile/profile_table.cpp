@@ -98,7 +98,8 @@ std::string to_table(const std::vector<Row>& rows, size_t most) {
   std::string text = table.titles();
   for (const Row& row : listed) text += table.line(row, to_string(row.device));
   if (!others.empty())
-    text += table.line(sum_of(fmt::format("{} others", others.size()).c_str(), others), "");
+    text += table.line(
+        sum_of(fmt::format("{} other{}", others.size(), others.size() == 1 ? "" : "s").c_str(), others), "");
   return text + table.line(total, "");
 }
 

@@ -53,7 +53,8 @@ class CpuBackend final : public Backend {
   int device_count() override { return 1; }
   std::string unavailable_reason() override { return {}; }
   std::string describe(int) override {
-    return fmt::format("cpu: {} threads, {} GiB memory", num_threads(), memory_.capacity().total >> 30);
+    return fmt::format("cpu: {} thread{}, {} GiB memory", num_threads(), num_threads() == 1 ? "" : "s",
+                       memory_.capacity().total >> 30);
   }
   void make_current(int) override {}
   MemoryPool& memory_pool(int) override { return pool_; }

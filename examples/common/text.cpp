@@ -1,6 +1,7 @@
 #include "common/text.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -33,6 +34,24 @@ size_t text_columns(std::FILE* stream) {
   const char* asked = std::getenv("COLUMNS");
   if (columns == 0 && asked != nullptr) std::from_chars(asked, asked + std::strlen(asked), columns);
   return std::max(columns > 0 ? columns : kUsual, kFewest);
+}
+
+std::string plural(std::string_view noun) {
+  const auto ends = [&](const char* end) { return noun.ends_with(end); };
+  if (ends("s") || ends("x") || ends("tch") || ends("sh")) return std::string(noun) + "es";
+  const bool is_y = ends("y") && !ends("ay") && !ends("ey") && !ends("oy");
+  return is_y ? std::string(noun.substr(0, noun.size() - 1)) + "ies" : std::string(noun) + "s";
+}
+
+std::string quoted(const std::string& word) {
+  const auto is_plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("/._-+=:,@%").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (!word.empty() && std::ranges::all_of(word, is_plain)) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
 }
 
 size_t width_of(std::string_view text) {

@@ -14,6 +14,7 @@
 #include <sinter/nn/data/image/files/image_file.h>
 
 #include "common/console.h"
+#include "common/text.h"
 
 namespace sinter::examples {
 
@@ -43,8 +44,9 @@ std::vector<std::string> list_images(const char* option, const fs::path& folder)
     }
   }
   if (error) throw Error(fmt::format("{} {}: cannot be read: {}", option, folder.string(), error.message()));
-  const std::string told = fmt::format("{} of {} files are left out: {}", others, others + paths.size(),
-                                       nn::data::describe_counts(left_out));
+  const std::string told =
+      fmt::format("{} of {} {} left out: {}", others, counted(others + paths.size(), "file"),
+                  others == 1 ? "is" : "are", nn::data::describe_counts(left_out));
   if (paths.empty()) {
     throw Error(fmt::format("{} {} has no images ({}){}{}", option, folder.string(), nn::data::kImageEndings,
                             others > 0 ? "; " : "", others > 0 ? told : ""));

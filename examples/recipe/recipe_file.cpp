@@ -148,7 +148,7 @@ std::optional<int> take_recipe(const CLI::App& app, std::string& path, std::set<
       throw InvalidArgument(fmt::format("--recipe {}: {}", path, error.what()));
     }
   } catch (const Error& error) {
-    return refuse(app.get_name(), error.what());
+    return refuse(app, error.what());
   }
   return std::nullopt;
 }

@@ -13,6 +13,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <sinter/core/base/device.h>
 #include <sinter/core/base/error.h>
 
 #include "common/console.h"
@@ -37,11 +38,48 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return row.back();
 }
 
-/// Words of other programs, and ours.
+/// Words of other programs, such as torchvision's and InsightFace's trainers, and ours.
 constexpr std::pair<std::string_view, std::string_view> kOtherWords[] = {
-    {"learning-rate", "lr"}, {"fp16", "mixed-f16"},      {"float16", "mixed-f16"}, {"half", "mixed-f16"},
-    {"amp", "mixed-f16"},    {"bfloat16", "mixed-bf16"}, {"bf16", "mixed-bf16"},   {"fp32", "f32"},
-    {"float32", "f32"},      {"float", "f32"},           {"mixed", "mixed-f16"}};
+    {"learning-rate", "lr"},
+    {"lr-scheduler", "schedule"},
+    {"lr-warmup-epochs", "warmup-epochs"},
+    {"wd", "weight-decay"},
+    {"b", "batch"},
+    {"j", "workers"},
+    {"arch", "model"},
+    {"network", "backbone"},
+    {"embedding-size", "dims"},
+    {"dataset", "data"},
+    {"rec", "data"},
+    {"imgsz", "image-size"},
+    {"train-crop-size", "image-size"},
+    {"weights", "load-weights"},
+    {"pretrained", "load-weights"},
+    {"output-dir", "checkpoints"},
+    {"model-ema", "ema"},
+    {"sync-bn", "sync-batch-norm"},
+    {"test-only", "evaluate"},
+    {"dtype", "precision"},
+    {"amp", "precision"},
+    {"fp16", "precision"},
+    {"bf16", "precision"},
+    // of --device, --backbone and --precision
+    {"gpu", "cuda"},
+    {"r18", "iresnet18"},
+    {"r34", "iresnet34"},
+    {"r50", "iresnet50"},
+    {"r100", "iresnet100"},
+    {"r200", "iresnet200"},
+    {"fp16", "mixed-f16"},
+    {"float16", "mixed-f16"},
+    {"half", "mixed-f16"},
+    {"amp", "mixed-f16"},
+    {"mixed", "mixed-f16"},
+    {"bfloat16", "mixed-bf16"},
+    {"bf16", "mixed-bf16"},
+    {"fp32", "f32"},
+    {"float32", "f32"},
+    {"float", "f32"}};
 
 /// The word that was perhaps meant; empty if none is near.
 std::string nearest(const std::string& word, const std::vector<std::string>& known) {
@@ -173,6 +211,21 @@ Check one_of(const std::vector<std::string>& names) {
           fmt::format("{{{}}}", fmt::join(names, ","))};
 }
 
+Check device_name() {
+  return {[](const std::string& text) -> std::string {
+            if (text == "auto") return {};
+            try {
+              Device::parse(text);
+              return {};
+            } catch (const InvalidArgument&) {
+              const std::string best = nearest(text, {"auto", "cpu", "cuda"});
+              return fmt::format("expected auto, cpu, cuda or cuda:<index> but got '{}'{}", text,
+                                 best.empty() ? "" : fmt::format("; did you mean '{}'?", best));
+            }
+          },
+          "NAME"};
+}
+
 Check file() {
   return named("FILE");
 }
@@ -185,12 +238,13 @@ Check path() {
   return named("PATH");
 }
 
-int refuse(const std::string& program, const std::string& mistake) {
-  complain("error: {}\n{} --help tells all options", mistake, program);
+int refuse(const CLI::App& app, const std::string& mistake) {
+  complain("error: {}\n{} --help tells all options", mistake, app.get_name());
   return 2;
 }
 
 std::optional<int> parse(CLI::App& app, int argc, char** argv, std::set<std::string>& given) {
+  app.name(argv[0]);  // as it was called, for refuse(): by its path, or by a script that starts it
   read_decimal_numbers(app);
   try {
     app.parse(argc, argv);
@@ -202,11 +256,11 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv, std::set<std::str
       return output_failure().empty() ? 0 : 1;
     }
     const std::vector<std::string> unknown = app.remaining();
-    if (!unknown.empty()) return refuse(app.get_name(), describe_unknown(app, unknown));
+    if (!unknown.empty()) return refuse(app, describe_unknown(app, unknown));
     std::string mistake = error.what();  // "--lr: 1 required FLOAT missing"
     if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)
       mistake = fmt::format("{} needs a value", mistake.substr(0, mistake.find(':')));
-    return refuse(app.get_name(), mistake);
+    return refuse(app, mistake);
   }
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() > 0 && !option->get_lnames().empty())

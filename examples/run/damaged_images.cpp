@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/console.h"
+#include "common/text.h"
 
 namespace sinter::examples {
 
@@ -18,8 +19,8 @@ void DamagedImages::tell() {
     const nn::data::SkipDamaged::Damage damage = watched.dataset->damage();
     if (damage.count == watched.told) continue;
     watched.told = damage.count;
-    say("damaged: {} of {} {} images so far, each replaced by the next sound one; the first: {}\n",
-        damage.count, watched.dataset->size(), watched.name, damage.first);
+    say("damaged: {} of {} so far, each replaced by the next sound one; the first: {}\n", damage.count,
+        counted(watched.dataset->size(), watched.name + " image"), damage.first);
   }
 }
 

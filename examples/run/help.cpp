@@ -53,22 +53,22 @@ std::string entry(const CLI::Option& option, size_t columns) {
   return wrap(line + description_of(option), columns, kDescriptions) + "\n";
 }
 
-std::string usage_of(const CLI::App& app, const std::vector<const CLI::Option*>& options) {
-  std::string text = fmt::format("Usage: {} [options]", app.get_name());
+std::string usage_of(const std::string& program, const std::vector<const CLI::Option*>& options) {
+  std::string text = fmt::format("Usage: {} [options]", program);
   for (const CLI::Option* option : options) {
     if (option->get_positional()) text += " " + option->get_name(true);
   }
   return text;
 }
 
-std::string show(const CLI::App& app, const HelpPage& page) {
+std::string show(const CLI::App& app, const std::string& program, const HelpPage& page) {
   const size_t columns = text_columns(stdout);
   const std::vector<const CLI::Option*> options = app.get_options();
   const auto is_first = [&](const CLI::Option* option) {
     return option->get_lnames().empty() ||
            std::ranges::any_of(page.first, [&](const std::string& name) { return option->check_name(name); });
   };
-  std::string text = wrap(app.get_description() + "\n\n" + usage_of(app, options), columns, 0) + "\n\n";
+  std::string text = wrap(app.get_description() + "\n\n" + usage_of(program, options), columns, 0) + "\n\n";
   for (const CLI::Option* option : options) {
     if (option->get_lnames().empty()) text += entry(*option, columns);
   }
@@ -93,8 +93,10 @@ std::string show(const CLI::App& app, const HelpPage& page) {
 
 void set_help(CLI::App& app, HelpPage page) {
   app.set_help_flag("-h,--help", "Print this and exit")->group(kSystemGroup);
-  app.formatter_fn([page = std::move(page)](const CLI::App* shown, const std::string& /*name*/,
-                                            CLI::AppFormatMode) { return show(*shown, page); });
+  app.formatter_fn([page = std::move(page), program = app.get_name()](
+                       const CLI::App* shown, const std::string& /*name*/, CLI::AppFormatMode) {
+    return show(*shown, program, page);
+  });
 }
 
 void set_help_and_version(CLI::App& app, HelpPage page) {

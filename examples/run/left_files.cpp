@@ -1,14 +1,13 @@
 #include "run/left_files.h"
 
-#include <algorithm>
-#include <cctype>
 #include <filesystem>
-#include <string_view>
 #include <system_error>
 
 #include <fmt/core.h>
 
 #include <sinter/nn/checkpoint/checkpoint.h>
+
+#include "common/text.h"
 
 namespace sinter::examples {
 namespace {
@@ -30,18 +29,6 @@ bool has_events(const fs::path& folder) {
     if (entry->path().filename().string().starts_with("events.out.tfevents.")) return true;
   }
   return false;
-}
-
-/// A word of a command line.
-std::string quoted(const std::string& word) {
-  const auto is_plain = [](unsigned char c) {
-    return std::isalnum(c) != 0 ||
-           std::string_view("/._-+=:,@%").find(static_cast<char>(c)) != std::string_view::npos;
-  };
-  if (std::ranges::all_of(word, is_plain)) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <sinter/nn/checkpoint/safetensors.h>
 
 #include "common/console.h"
+#include "common/text.h"
 
 namespace sinter::examples {
 namespace {
@@ -91,7 +92,8 @@ bool check_same_data(const std::string& source, const nn::ModelMetadata& before,
   const bool same =
       before.train_images == now.train_images && before.data_fingerprint == now.data_fingerprint;
   if (changes.empty() && before.train_images != now.train_images)
-    changes = fmt::format("there were {} images, there are {} now", before.train_images, now.train_images);
+    changes = fmt::format("there were {}, there are {} now", counted(before.train_images, "image"),
+                          now.train_images);
   if (changes.empty() && !same)
     changes = fmt::format("names, sizes or labels of the {} images are others", now.train_images);
   if (changes.empty()) return same;

@@ -19,6 +19,7 @@
 
 #include "common/console.h"
 #include "common/stop.h"
+#include "common/text.h"
 #include "run/program.h"
 
 namespace sinter::examples {
@@ -212,8 +213,8 @@ bool must_start(const ProcessCount& count, const ProcessEnvironment& environment
   if (count.count <= 1) return false;
   if (environment.launcher == "none") return true;
   if (environment.size != count.count) {
-    throw Error(fmt::format("{} {}: {} has started {} processes", count.option, count.count,
-                            environment.launcher, environment.size));
+    throw Error(fmt::format("{} {}: {} has started {}", count.option, count.count, environment.launcher,
+                            counted(environment.size, "process")));
   }
   return false;
 }

@@ -24,6 +24,7 @@
 #include "common/console.h"
 #include "common/progress_bar.h"
 #include "common/stop.h"
+#include "common/text.h"
 
 namespace sinter_align {
 namespace {
@@ -32,6 +33,7 @@ namespace fs = std::filesystem;
 namespace data = sinter::nn::data;
 using sinter::Error;
 using sinter::IoError;
+using sinter::examples::counted;
 using sinter::examples::say;
 using sinter::examples::stop_signal;
 
@@ -151,8 +153,9 @@ std::vector<data::Landmarks> open(const Options& options) {
 
 std::string of_faces(size_t all, const LeftOut& left_out) {
   const auto done = static_cast<int64_t>(all) - left_out.count();
-  return left_out.count() == 0 ? fmt::format("{} faces", done)
-                               : fmt::format("{} of {} faces, {} left out", done, all, left_out.count());
+  return left_out.count() == 0
+             ? counted(done, "face")
+             : fmt::format("{} of {}, {} left out", done, counted(all, "face"), left_out.count());
 }
 
 /// How far faces are from the template, in pixels.

@@ -74,12 +74,12 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   if (const auto exit_code = examples::parse(app, argc, argv, given)) return exit_code;
   if (options.size % 112 != 0 && options.size % 128 != 0) {
     return examples::refuse(
-        "sinter_align", fmt::format("--size: expected a multiple of 112 or 128 but got {}", options.size));
+        app, fmt::format("--size: expected a multiple of 112 or 128 but got {}", options.size));
   }
   if (options.check && !options.output.empty())
-    return examples::refuse("sinter_align", "--check writes nothing: leave the output folder out");
+    return examples::refuse(app, "--check writes nothing: leave the output folder out");
   if (!options.check && options.output.empty())
-    return examples::refuse("sinter_align", "there is no folder for the faces: give it behind the landmarks");
+    return examples::refuse(app, "there is no folder for the faces: give it behind the landmarks");
   return std::nullopt;
 }
 

@@ -14,6 +14,7 @@
 #include <sinter/nn/checkpoint/weights_file.h>
 
 #include "common/console.h"
+#include "common/text.h"
 #include "run/model_files.h"
 
 namespace sinter_convert {
@@ -73,14 +74,14 @@ void convert(const Options& options) {
   size_t bytes = 0;
   for (const auto& [name, tensor] : weights.tensors) bytes += tensor.spec().bytes();
   const auto megabytes = static_cast<double>(bytes) / 1e6;
+  const std::string tensors = sinter::examples::counted(weights.tensors.size(), "tensor");
   if (options.output.empty()) {
-    say("{}: {} tensors, {:.1f} MB\n", options.input, weights.tensors.size(), megabytes);
+    say("{}: {}, {:.1f} MB\n", options.input, tensors, megabytes);
     return;
   }
   write(weights, options.output);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  say("{}: {} tensors, {:.1f} MB, written in {:.2f} s\n", options.output, weights.tensors.size(), megabytes,
-      seconds);
+  say("{}: {}, {:.1f} MB, written in {:.2f} s\n", options.output, tensors, megabytes, seconds);
 }
 
 }  // namespace sinter_convert

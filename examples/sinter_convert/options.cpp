@@ -52,13 +52,11 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   add_options(app, options);
   std::set<std::string> given;
   if (const auto exit_code = examples::parse(app, argc, argv, given)) return exit_code;
-  if (options.output.empty() && !options.list)
-    return examples::refuse("sinter_convert", "expected an output, or --list");
+  if (options.output.empty() && !options.list) return examples::refuse(app, "expected an output, or --list");
   if (!options.output.empty() && !output_format(options.output)) {
     return examples::refuse(
-        "sinter_convert",
-        fmt::format("output: expected a name that ends in .safetensors, .pth or .pt but got '{}'",
-                    options.output));
+        app, fmt::format("output: expected a name that ends in .safetensors, .pth or .pt but got '{}'",
+                         options.output));
   }
   return std::nullopt;
 }

@@ -17,6 +17,7 @@
 #include <sinter/nn/log/run_log.h>
 
 #include "common/console.h"
+#include "common/text.h"
 #include "curves/run_curves.h"
 #include "run/command_line.h"
 #include "run/help.h"
@@ -85,8 +86,8 @@ std::string mistake_in(const Options& options) {
     return fmt::format("expected at most {} runs but got {}", kMostRuns, options.runs.size());
   const std::vector<std::string> names = names_of(options);
   if (names.size() != options.runs.size())
-    return fmt::format("--names: expected a name for each of {} runs but got {}", options.runs.size(),
-                       names.size());
+    return fmt::format("--names: expected {}, one for each run, but got {}",
+                       examples::counted(options.runs.size(), "name"), names.size());
   std::set<std::string> seen;
   for (const std::string& name : names) {
     if (!options.names.empty() && (name.empty() || !seen.insert(name).second))
@@ -152,7 +153,7 @@ int main(int argc, char** argv) {
         std::set<std::string> given;
         if (const auto exit_code = examples::parse(app, argc, argv, given)) return *exit_code;
         if (const std::string mistake = mistake_in(options); !mistake.empty())
-          return examples::refuse("sinter_curves", mistake);
+          return examples::refuse(app, mistake);
         return draw(options);
       },
       {.memory = "", .system = nullptr});

@@ -88,11 +88,10 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   std::set<std::string> given;
   if (const auto exit_code = examples::parse(app, argc, argv, given)) return exit_code;
   if (!size.empty() && !parse_size(size, options))
-    return examples::refuse("sinter_pack",
+    return examples::refuse(app,
                             fmt::format("--size: expected 112 or 112x96, up to 65500, but got '{}'", size));
   if (!is_file_name(options.name))
-    return examples::refuse("sinter_pack",
-                            fmt::format("--name: expected a file's name but got '{}'", options.name));
+    return examples::refuse(app, fmt::format("--name: expected a file's name but got '{}'", options.name));
   return std::nullopt;
 }
 

@@ -21,6 +21,7 @@
 #include "common/console.h"
 #include "common/progress_bar.h"
 #include "common/stop.h"
+#include "common/text.h"
 
 namespace sinter_pack {
 namespace {
@@ -28,6 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 namespace data = sinter::nn::data;
 using sinter::IoError;
+using sinter::examples::counted;
 using sinter::examples::say;
 using sinter::examples::stop_signal;
 
@@ -180,8 +182,8 @@ int pack(const Options& options) {
   const std::string size =
       common->width == 0 ? "sizes that differ" : fmt::format("{}x{}", common->width, common->height);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  say("{}: {} images ({}) in {} classes, {:.1f} MB, packed in {:.1f} s\n",
-      (output / (options.name + ".rec")).string(), writer.size(), size, all.class_names.size(),
+  say("{}: {} ({}) in {}, {:.1f} MB, packed in {:.1f} s\n", (output / (options.name + ".rec")).string(),
+      counted(writer.size(), "image"), size, counted(all.class_names.size(), "class"),
       static_cast<double>(fs::file_size(output / (options.name + ".rec"))) / 1e6, seconds);
   return 0;
 }

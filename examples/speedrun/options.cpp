@@ -48,7 +48,7 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   app.option_defaults()->group(examples::kSystemGroup);
   app.add_option("--device", options.device, "cpu, cuda or cuda:<number>; auto: a GPU if there is one")
       ->capture_default_str()
-      ->type_name("NAME");
+      ->check(examples::device_name());
   app.add_option(
          "--precision", options.precision,
          "Arithmetic: float32, or 16 bits with float32 weights beside them (mixed-f16 on a GPU, else f32)")
@@ -59,15 +59,7 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
                          "speedrun cifar10 --without lookahead --without crops"},
             .notes = "Exit code: 0 it has run; 1 an error; 2 a mistake on the command line."});
   std::set<std::string> given;
-  if (const auto exit_code = examples::parse(app, argc, argv, given)) return exit_code;
-  if (options.device != "auto") {
-    try {
-      sinter::Device::parse(options.device);
-    } catch (const sinter::Error& error) {
-      return examples::refuse("speedrun", std::string("--device: ") + error.what());
-    }
-  }
-  return std::nullopt;
+  return examples::parse(app, argc, argv, given);
 }
 
 }  // namespace speedrun

@@ -125,7 +125,7 @@ TrainingData open_training_data(const Options& options) {
 }
 
 nn::data::DataLoaderOptions loader_options(const Options& options, Device device, const Dataset& faces) {
-  return {.batch_size = std::min<int64_t>(*options.batch, faces.size()),
+  return {.batch_size = options.batch_of(faces.size()),
           .workers = *options.workers,
           .device = device,
           .dtype = compute_dtype(options),
@@ -138,9 +138,7 @@ nn::data::DataLoaderOptions loader_options(const Options& options, Device device
 nn::data::DataLoaderOptions train_loader_options(const Options& options, Device device, const Dataset& faces,
                                                  const Communicator& ranks) {
   nn::data::DataLoaderOptions loader = loader_options(options, device, faces);
-  if (loader.batch_size % ranks.size() != 0)
-    throw InvalidArgument(
-        fmt::format("--batch {}: {} processes cannot share it equally", loader.batch_size, ranks.size()));
+  loader.batch_size = options.shared_batch(faces.size(), ranks.size());
   loader.shard = ranks.rank();
   loader.shards = ranks.size();
   loader.shuffle = true;

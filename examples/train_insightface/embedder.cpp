@@ -19,6 +19,7 @@
 
 #include "common/console.h"
 #include "common/stop.h"
+#include "common/text.h"
 #include "data.h"
 #include "predict/picture_files.h"
 #include "run/output_files.h"
@@ -174,9 +175,9 @@ void check_embeddings_file(const fs::path& file, const std::vector<std::string>&
   try {
     nn::serialize_safetensors({}, metadata_of(paths), [](std::span<const std::byte>) {});
   } catch (const InvalidArgument& failure) {
-    throw Error(
-        fmt::format("--output {}: {} paths do not fit into a .safetensors file ({}); a .csv file takes them",
-                    file.string(), paths.size(), failure.what()));
+    throw Error(fmt::format(
+        "--output {}: the paths of {} do not fit into a .safetensors file ({}); a .csv file takes them",
+        file.string(), examples::counted(paths.size(), "image"), failure.what()));
   }
 }
 

@@ -15,6 +15,7 @@
 #include <sinter/nn/data/image/files/image_file.h>
 
 #include "common/stop.h"
+#include "common/text.h"
 #include "embedder.h"
 
 namespace train_insightface {
@@ -304,8 +305,9 @@ std::string table_of_searches(const IjbResult& result) {
 
 std::string to_table(const IjbResult& result) {
   std::string text = fmt::format(
-      "{}: {} pictures in {} templates\n1:1  {} genuine pairs, {} impostors, AUC {:.6f}\n", result.name,
-      result.images, result.templates, result.genuine, result.impostors, result.area);
+      "{}: {} in {}\n1:1  {}, {}, AUC {:.6f}\n", result.name, examples::counted(result.images, "picture"),
+      examples::counted(result.templates, "template"), examples::counted(result.genuine, "genuine pair"),
+      examples::counted(result.impostors, "impostor"), result.area);
   text += "       FAR        k   threshold       TAR  insightface's rule\n";
   for (const IjbResult::Row& row : result.rows) {
     const std::string tar = row.exact.allowed > 0 ? fmt::format("{:.2f} %", 100 * row.exact.tar) : "-";

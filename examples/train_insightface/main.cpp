@@ -123,12 +123,14 @@ void check_recipe(const Options& options, const LoadedCheckpoint& checkpoint) {
 
 void describe_run(const Options& options, const TrainingData& data, const std::vector<FacePairs>& pairs,
                   sinter::Device device) {
-  std::string text = fmt::format("{} ({}): {} images of {} identities\n{}\n{}", data.name, data.kind,
-                                 data.faces->size(), data.faces->num_classes(),
-                                 sinter::backend_of(device).describe(device.index), describe(options));
+  std::string text = fmt::format(
+      "{} ({}): {} of {}\n{}\n{}", data.name, data.kind, examples::counted(data.faces->size(), "image"),
+      examples::counted(data.faces->num_classes(), "identity"),
+      sinter::backend_of(device).describe(device.index), describe(options, data.faces->size()));
   for (const FacePairs& faces : pairs)
-    text += fmt::format("  {:<8} {}: {} pairs of {} images\n", "verify", faces.name, faces.pairs.size(),
-                        faces.images->size());
+    text += fmt::format("  {:<8} {}: {} of {}\n", "verify", faces.name,
+                        examples::counted(faces.pairs.size(), "pair"),
+                        examples::counted(faces.images->size(), "image"));
   say("{}", examples::wrap(text, examples::text_columns(stdout), 11));
 }
 
@@ -149,8 +151,7 @@ int finish(const Options& options, Trainer& trainer, bool complete) {
     say("best verification accuracy: {:.2f} % at step {}\n", 100 * trainer.best().accuracy,
         trainer.best().step);
   } else if (!complete) {
-    say("stopped{}\n",
-        options.checkpoints.empty() ? "; without --checkpoints it cannot go on" : "; go on with --resume");
+    say("stopped{}\n", examples::how_to_go_on(options));
   }
   if (ending.failed()) return 1;
   return !complete && trainer.stopped_by() != 0 ? 128 + trainer.stopped_by() : 0;
@@ -205,9 +206,10 @@ int train(Options& options, sinter::Device device, const std::optional<LoadedChe
   });
   describe_run(options, data, pairs, device);
   if (ranks.size() > 1) {
-    say("  {:<8} {} ({}), {} images of each batch and about {} identities on each\n", "ranks", ranks.size(),
-        ranks.environment().launcher, *options.batch / ranks.size(),
-        data.faces->num_classes() / ranks.size());
+    say("  {:<8} {} ({}), {} of each batch and about {} on each\n", "ranks", ranks.size(),
+        ranks.environment().launcher,
+        examples::counted(options.batch_of(data.faces->size()) / ranks.size(), "image"),
+        examples::counted(data.faces->num_classes() / ranks.size(), "identity"));
   }
   bool same_data = true;
   if (const auto before = checkpoint ? examples::read_metadata(*checkpoint) : std::nullopt)
@@ -289,8 +291,8 @@ int write_embeddings(Options& options, sinter::Device device,
                                                    : embed(backbone, options, device, images);
   if (!embeddings) return 128 + stop_signal();
   write_embeddings(options.output, *embeddings, paths);
-  say("{} embeddings of {} dimensions written to {}\n", embeddings->count(), embeddings->dims,
-      options.output);
+  say("{} of {} written to {}\n", examples::counted(embeddings->count(), "embedding"),
+      examples::counted(embeddings->dims, "dimension"), options.output);
   return 0;
 }
 
@@ -321,8 +323,8 @@ int clean(Options& options, sinter::Device device, const std::optional<LoadedChe
   const TrainingData data = open_training_data(options);
   const sinter::Tensor centres = checkpoint->data.part("centres").at("weight");
   if (centres.size(0) != data.faces->num_classes())
-    throw Error(fmt::format("{} is of {} identities, and the data has {}", checkpoint->folder.string(),
-                            centres.size(0), data.faces->num_classes()));
+    throw Error(fmt::format("{} is of {}, and the data has {}", checkpoint->folder.string(),
+                            examples::counted(centres.size(0), "identity"), data.faces->num_classes()));
   const sinter::nn::AnyModule backbone = trained_backbone(options, device, checkpoint);
   examples::catch_stop_signals();
   const std::vector<int64_t> labels = labels_of(*data.faces);
@@ -330,8 +332,8 @@ int clean(Options& options, sinter::Device device, const std::optional<LoadedChe
   if (!cosines) return 128 + stop_signal();
   const std::vector<KeptImage> kept = clean_images(labels, *cosines, options.sub_centres);
   write_kept(options.clean, *data.faces, kept);
-  say("{} of {} images are kept, as {} lists them for --keep-images\n", kept.size(), labels.size(),
-      options.clean);
+  say("{} of {} are kept, as {} lists them for --keep-images\n", kept.size(),
+      examples::counted(labels.size(), "image"), options.clean);
   return 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include "common/text.h"
 #include "margin_text.h"
 #include "recipe/recipe_file.h"
 #include "run/command_line.h"
@@ -368,7 +369,7 @@ std::string describe_augmentation(const Options& options) {
 
 }  // namespace
 
-std::string describe(const Options& options) {
+std::string describe(const Options& options, int64_t images) {
   const Margin margin = *margin_of(options);
   const std::string gradient = is_combined(margin) ? options.margin_gradient : "exact";
   const std::string centres =
@@ -380,10 +381,11 @@ std::string describe(const Options& options) {
   return describe_rows(
       options,
       {
-          {"model", fmt::format("{}{}, {} dimensions, {}, {}", options.backbone, width, options.dims,
-                                *options.precision, to_string(*options.layout))},
+          {"model", fmt::format("{}{}, {}, {}, {}", options.backbone, width,
+                                examples::counted(options.dims, "dimension"), *options.precision,
+                                to_string(*options.layout))},
           {"loss", fmt::format("{}, {} gradient{}{}", describe(margin), gradient, centres, share)},
-          {"run", describe_length(options, options.seed)},
+          {"run", describe_length(options, images, options.seed)},
           {options.optimizer, describe_optimizer(options)},
           {"clip", options.clip > 0
                        ? fmt::format("gradients of {} at {}",

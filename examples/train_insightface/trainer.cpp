@@ -74,7 +74,7 @@ int64_t Trainer::tests_of_run() const {
 }
 
 void Trainer::prepare() {
-  const std::vector<TensorSpec> specs = batch_specs(std::min(*options_.batch, plan_.images->size()));
+  const std::vector<TensorSpec> specs = batch_specs(options_.batch_of(plan_.images->size()));
   if (job_ != nullptr) {
     model_.train();
     job_->prepare(specs);

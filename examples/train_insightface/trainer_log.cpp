@@ -71,7 +71,7 @@ void Trainer::report_epoch() const {
       fmt::format("epoch {:>3}/{}  step {}  loss {:.4f}", epoch_ + 1, *options_.epochs, step_, loss);
   std::vector<std::string> details = {fmt::format("{:.0f} samples/s", samples_s),
                                       fmt::format("{:.2f} hours left", hours_left())};
-  if (skipped > 0) details.push_back(fmt::format("{} steps skipped", skipped));
+  if (skipped > 0) details.push_back(examples::counted(skipped, "step") + " skipped");
   details.push_back(fmt::format("lr {:.4g}", rate));
   if (scaler_.options().enabled) details.push_back(fmt::format("scale {}", scaler_.scale()));
   details.push_back(fmt::format("{:.0f} % idle", 100.0 * idle));
@@ -94,7 +94,7 @@ std::string Trainer::report(bool complete) const {
                          {"identities_a_step", centres_.sampled_classes()},
                          {"margin", options_.margin},
                          {"optimizer", options_.optimizer},
-                         {"batch", *options_.batch},
+                         {"batch", options_.batch_of(plan_.images->size())},
                          {"decoder", train_loader_.decoder_name()},
                          {"hardware_decoded", train_loader_.hardware_decoded()},
                          {"samples_s", nullptr},

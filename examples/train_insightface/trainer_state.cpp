@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include "common/text.h"
 #include "run/model_files.h"
 #include "trainer.h"
 
@@ -79,8 +80,9 @@ bool Trainer::restore_centres(const nn::CheckpointData& data) {
 void Trainer::restore(const nn::LoadedCheckpoint& checkpoint, bool same_data) {
   const nn::CheckpointData& data = checkpoint.data;
   if (data.value<int64_t>("classes") != centres_.classes()) {
-    throw Error(fmt::format("{} is of {} identities, and the data has {}", checkpoint.folder.string(),
-                            data.value<int64_t>("classes"), centres_.classes()));
+    throw Error(fmt::format("{} is of {}, and the data has {}", checkpoint.folder.string(),
+                            examples::counted(data.value<int64_t>("classes"), "identity"),
+                            centres_.classes()));
   }
   restore_counts(data);
   verified_step_ = data.value<int64_t>("verified_step");

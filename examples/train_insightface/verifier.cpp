@@ -15,6 +15,7 @@
 #include <sinter/nn/data/records/verification_set.h>
 #include <sinter/nn/data/sample_random.h>
 
+#include "common/text.h"
 #include "run/output_files.h"
 
 namespace train_insightface {
@@ -117,10 +118,9 @@ FacePairs balanced_pairs(const std::vector<int64_t>& people, int64_t most) {
   Pairs same = same_pairs(people);
   const auto images = static_cast<int64_t>(people.size());
   const int64_t different_there = images * (images - 1) / 2 - static_cast<int64_t>(same.size());
-  SINTER_CHECK(
-      !same.empty() && different_there > 0,
-      "expected at least two people, and two images of one, but got {} images in {} pairs of one person",
-      images, same.size());
+  SINTER_CHECK(!same.empty() && different_there > 0,
+               "expected at least two people, and two images of one, but got {} in {} of one person",
+               examples::counted(images, "image"), examples::counted(same.size(), "pair"));
   const int64_t count = std::min({static_cast<int64_t>(same.size()), different_there, most});
   shuffle(same, count, 1);
   const Pairs different = different_pairs(people, count, different_there);
@@ -311,10 +311,10 @@ nlohmann::ordered_json json_of(const nn::TarAtFar& at, double far) {
 }  // namespace
 
 std::string to_string(const VerifiedSet& set) {
-  std::string text =
-      fmt::format("{}: accuracy {:.2f} +- {:.2f} % ({} pairs, threshold {:.2f}, cosine {:.3f})  XNorm {:.2f}",
-                  set.name, 100 * set.folds.accuracy, 100 * set.folds.std, set.pairs, set.folds.threshold,
-                  nn::cosine_of(set.folds.threshold), set.mean_norm);
+  std::string text = fmt::format(
+      "{}: accuracy {:.2f} +- {:.2f} % ({}, threshold {:.2f}, cosine {:.3f})  XNorm {:.2f}", set.name,
+      100 * set.folds.accuracy, 100 * set.folds.std, examples::counted(set.pairs, "pair"),
+      set.folds.threshold, nn::cosine_of(set.folds.threshold), set.mean_norm);
   if (set.curve) {
     text += fmt::format("  AUC {:.4f}  TAR at FAR 1e-3 {}, 1e-2 {}", set.curve->area,
                         text_of(set.curve->at_1e3), text_of(set.curve->at_1e2));

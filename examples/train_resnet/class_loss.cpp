@@ -15,6 +15,8 @@
 #include <sinter/ops/unary/unary.h>
 #include <sinter/ops/where/where.h>
 
+#include "common/text.h"
+
 namespace train_resnet {
 
 using namespace sinter;
@@ -46,8 +48,9 @@ Tensor class_weights(const Options& options, const nn::data::Dataset& train, Dev
   const std::vector<double> weights =
       text == "balanced" ? balanced_weights(train) : examples::numbers_of("--class-weights", text);
   if (static_cast<int64_t>(weights.size()) != train.num_classes()) {
-    throw InvalidArgument(fmt::format("--class-weights gives {} numbers, the data has {} classes",
-                                      weights.size(), train.num_classes()));
+    throw InvalidArgument(fmt::format("--class-weights gives {}, the data has {}",
+                                      examples::counted(weights.size(), "number"),
+                                      examples::counted(train.num_classes(), "class")));
   }
   const std::vector<float> values(weights.begin(), weights.end());
   return Tensor::from_values(values, {train.num_classes()}).to(device);

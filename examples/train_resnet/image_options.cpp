@@ -9,6 +9,7 @@
 
 #include <sinter/core/base/error.h>
 
+#include "common/text.h"
 #include "run/command_line.h"
 #include "trainer/step_options.h"
 
@@ -141,7 +142,8 @@ std::string describe(const ImageOptions& options, int64_t image_size) {
   std::string text;
   int64_t begin = 1;
   for (const ProgressiveSize& one : progressive_sizes(options.progressive)) {
-    text += fmt::format(", of {} pixels in epochs {} to {}", one.size, begin, one.last_epoch);
+    text += fmt::format(", of {} in epochs {} to {}", examples::counted(one.size, "pixel"), begin,
+                        one.last_epoch);
     begin = one.last_epoch + 1;
   }
   const ImageOptions plain;
@@ -151,7 +153,9 @@ std::string describe(const ImageOptions& options, int64_t image_size) {
     text += fmt::format(", width / height of {}", options.crop_ratio);
   if (options.interpolation != plain.interpolation) text += ", " + options.interpolation;
   if (options.vertical_flip) text += ", turned upside down at random";
-  if (options.rotation > 0) text += fmt::format(", turned by up to {} degrees", options.rotation);
+  if (options.rotation > 0)
+    text += fmt::format(", turned by up to {} {}", options.rotation,
+                        options.rotation == 1 ? "degree" : "degrees");
   if (options.repeats > 1) text += fmt::format(", each {} times", options.repeats);
   return text;
 }

@@ -43,17 +43,20 @@ using namespace train_resnet;
 using sinter::Communicator;
 using sinter::Error;
 using sinter::examples::catch_stop_signals;
+using sinter::examples::counted;
 using sinter::examples::Ending;
 using sinter::examples::ignore_write_signals;
 using sinter::examples::say;
 
 void describe_run(const Options& options, const Data& data, sinter::Device device) {
   const auto image = data.train->get(0).image;
-  std::string text = fmt::format("{} ({}): {} training and {} test images in {} classes", data.name,
-                                 data.kind, data.train->size(), data.test->size(), data.train->num_classes());
+  std::string text =
+      fmt::format("{} ({}): {} training and {} in {}", data.name, data.kind, data.train->size(),
+                  counted(data.test->size(), "test image"), counted(data.train->num_classes(), "class"));
   if (data.validation != nullptr) text += fmt::format(", {} more to choose by", data.validation->size());
   if (options.image_size == 0) text += fmt::format(", {}x{}x{}", image.height, image.width, image.channels);
-  text += fmt::format("\n{}\n{}", sinter::backend_of(device).describe(device.index), describe(options));
+  text += fmt::format("\n{}\n{}", sinter::backend_of(device).describe(device.index),
+                      describe(options, data.train->size()));
   say("{}", sinter::examples::wrap(text, sinter::examples::text_columns(stdout), 11));
 }
 
@@ -97,9 +100,7 @@ int finish(const Options& options, Trainer& trainer, bool complete, const Commun
     say("test accuracy{}: {:.1f} %\n", trainer.is_judged_apart() ? " of the best weights" : "",
         100.0 * result->confusion.accuracy());
   } else if (!complete || trainer.stopped_by() != 0) {
-    say("stopped{}\n", options.evaluate              ? ""
-                       : options.checkpoints.empty() ? "; without --checkpoints it cannot go on"
-                                                     : "; go on with --resume");
+    say("stopped{}\n", options.evaluate ? "" : how_to_go_on(options));
   }
   trainer.tell_damaged();
   if (ending.failed()) return 1;
@@ -139,8 +140,8 @@ int run(Options options, const Communicator& ranks, sinter::Device device) {
   describe_run(options, data, device);
   data.damaged->tell();
   if (ranks.size() > 1) {
-    say("  {:<8} {} ({}), {} images of each batch on each\n", "ranks", ranks.size(),
-        ranks.environment().launcher, *options.batch / ranks.size());
+    say("  {:<8} {} ({}), {} of each batch on each\n", "ranks", ranks.size(), ranks.environment().launcher,
+        counted(options.batch_of(data.train->size()) / ranks.size(), "image"));
   }
   const Meaning meaning = agree_on_meaning(options, start, data, ranks);
   if (!options.write_recipe.empty() && ranks.rank() == 0)

@@ -12,6 +12,7 @@
 #include <sinter/nn/models/resnet_names.h>
 
 #include "common/console.h"
+#include "common/text.h"
 
 namespace train_resnet {
 
@@ -124,8 +125,8 @@ void settle_stem(const std::optional<examples::WeightsFile>& weights, const Data
   }
   const int64_t height = input_size(options, train.get(0).image).first;
   if (has_small_stem(options, height) == (own == "small")) return;
-  examples::say("{}: its stem is kept, {}; without weights images of {} pixels would get the other\n",
-                weights->source, shown, height);
+  examples::say("{}: its stem is kept, {}; without weights images of {} would get the other\n",
+                weights->source, shown, examples::counted(height, "pixel"));
   stem = own;
 }
 
@@ -144,12 +145,12 @@ void check_weights(const std::string& source, const nn::State& state, const nn::
     throw Error(
         fmt::format("{}: these are weights of a {} without its classifier, fc{}", source, model, help));
   if (classifier != Classifier::kNew && classes > 0 && classes != static_cast<int64_t>(now.classes.size())) {
-    throw Error(fmt::format("{}: these are weights with {} classes, the data has {}{}", source, classes,
-                            now.classes.size(), help));
+    throw Error(fmt::format("{}: these are weights with {}, the data has {}{}", source,
+                            examples::counted(classes, "class"), now.classes.size(), help));
   }
   if (channels > 0 && channels != now.channels) {
-    throw Error(fmt::format("{}: these are weights for images of {} channels, the data's have {}", source,
-                            channels, now.channels));
+    throw Error(fmt::format("{}: these are weights for images of {}, the data's have {}", source,
+                            examples::counted(channels, "channel"), now.channels));
   }
 }
 

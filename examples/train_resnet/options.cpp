@@ -10,6 +10,7 @@
 #include <sinter/nn/models/resnet_names.h>
 
 #include "class_weights.h"
+#include "common/text.h"
 #include "recipe/recipe_file.h"
 #include "run/command_line.h"
 
@@ -28,7 +29,8 @@ constexpr examples::CommonHelp kHelp = {
               .batch = "Images per step (32 for small sets, else 512 on a GPU and 128 on a CPU), or auto: "
                        "the most that memory "
                        "holds",
-              .lr = "Largest learning rate (sgd: 0.1 for small sets, else 0.4; adamw, adam: 0.003 and 0.002; "
+              .lr = "Largest learning rate (sgd: 0.4; for small sets 0.01, or 0.1 for resnet20 to resnet110; "
+                    "adamw, adam: 0.003 for small sets, else 0.002; "
                     "rmsprop: 0.001; lars: 8; lamb: 0.01 and 0.008)",
               .warmup = "Share of the run in which the learning rate rises (0.2)",
               .nesterov = "Nesterov's form of the momentum (on for sgd)",
@@ -189,13 +191,15 @@ struct Usual {
   double small_lr, lr, weight_decay;
 };
 
-Usual usual_of(const std::string& optimizer) {
+/// At the rate that suits resnet20 to resnet110 the loss of larger networks rises first, and few images make
+/// too few steps to come back.
+Usual usual_of(const std::string& optimizer, const std::string& model) {
   if (optimizer == "adamw") return {0.003, 0.002, 0.05};
   if (optimizer == "adam") return {0.003, 0.002, 1e-5};
   if (optimizer == "rmsprop") return {0.001, 0.001, 1e-5};
   if (optimizer == "lars") return {8.0, 8.0, 1e-4};
   if (optimizer == "lamb") return {0.01, 0.008, 0.02};
-  return {0.1, 0.4, 5e-4};
+  return {sinter::nn::is_cifar_resnet(model) ? 0.1 : 0.01, 0.4, 5e-4};
 }
 
 }  // namespace
@@ -203,7 +207,7 @@ Usual usual_of(const std::string& optimizer) {
 void complete(Options& options, const sinter::nn::data::Dataset& train, sinter::Device device) {
   const auto image = train.get(0).image;
   const bool small_set = train.size() < 10'000;
-  const Usual usual = usual_of(options.optimizer);
+  const Usual usual = usual_of(options.optimizer, options.model);
   complete_common(options, device);
   if (!options.epochs) options.epochs = 30;
   if (!options.batch) options.batch = small_set ? 32 : device.is_cuda() ? 512 : 128;
@@ -246,17 +250,18 @@ std::set<std::string> adopt(const Recipe& recipe, Options& options) {
   return examples::adopt_recipe(table_of(options), recipe, options);
 }
 
-std::string describe(const Options& options) {
+std::string describe(const Options& options, int64_t images) {
   const std::string weights =
       options.loss.class_weights.empty() ? "" : ", class weights " + options.loss.class_weights;
-  const std::string crops = options.image_size > 0
-                                ? fmt::format("random crops resized to {}", options.image_size)
-                                : fmt::format("shifted by up to {} pixels ({})", *options.crop_padding,
-                                              *options.crop_mode == "reflect" ? "mirrored at the border"
-                                                                              : "black beyond the border");
+  const std::string crops =
+      options.image_size > 0
+          ? fmt::format("random crops resized to {}", options.image_size)
+          : fmt::format(
+                "shifted by up to {} ({})", examples::counted(*options.crop_padding, "pixel"),
+                *options.crop_mode == "reflect" ? "mirrored at the border" : "black beyond the border");
   std::vector<std::pair<std::string, std::string>> rows = {
       {"model", fmt::format("{}, {}, {}", options.model, *options.precision, to_string(*options.layout))},
-      {"run", describe_length(options, options.seed)},
+      {"run", describe_length(options, images, options.seed)},
       {options.optimizer, describe_optimizer(options)},
       {"images", crops + (*options.flip ? ", flipped at random" : ", not flipped") +
                      describe(options.images, options.image_size)},

@@ -71,7 +71,7 @@ bool has_recipe(const sinter::nn::CheckpointData& data);
 /// adopt_recipe() of these options.
 std::set<std::string> adopt(const Recipe& recipe, Options& options);
 
-/// The options as a table for the start of a run.
-std::string describe(const Options& options);
+/// The options as a table for the start of a run, with so many images of training.
+std::string describe(const Options& options, int64_t images);
 
 }  // namespace train_resnet

@@ -67,14 +67,15 @@ class Tally {
     if (bar_) bar_->finish();
     bar_.reset();
     if (!complete()) {
-      complain("stopped after {} of {} pictures; {}", done_, pictures_,
+      complain("stopped after {} of {}; {}", done_, examples::counted(pictures_, "picture"),
                options.prediction.output.empty() ? "the lines so far are whole" : "nothing is written");
       return 128 + stop_signal();
     }
-    say("{} pictures, {} of which could not be read{}\n", pictures_, wrong_, written);
+    say("{}, {} of which could not be read{}\n", examples::counted(pictures_, "picture"), wrong_, written);
     if (wrong_ == 0) return 0;
-    complain("{}: {} of {} pictures could not be read; the first: {}",
-             wrong_ > options.max_damaged ? "error" : "warning", wrong_, pictures_, first_);
+    complain("{}: {} of {} could not be read; the first: {}",
+             wrong_ > options.max_damaged ? "error" : "warning", wrong_,
+             examples::counted(pictures_, "picture"), first_);
     return wrong_ > options.max_damaged ? 1 : 0;
   }
 
@@ -92,8 +93,8 @@ void check_against(const Options& options, const std::string& source, const nn::
         fmt::format("{}: these are weights of a {}, --model says {}", source, metadata.model, options.model));
   }
   if (options.is_given("--image-size") && options.image_size != metadata.height) {
-    throw Error(fmt::format("{}: these are weights for images of {} pixels, --image-size says {}", source,
-                            metadata.height, options.image_size));
+    throw Error(fmt::format("{}: these are weights for images of {}, --image-size says {}", source,
+                            examples::counted(metadata.height, "pixel"), options.image_size));
   }
   if (!options.prediction.class_names.empty())
     throw Error(fmt::format("{} says how its classes are called; leave --class-names out", source));
@@ -198,8 +199,9 @@ int write_features(const Options& options, const std::vector<std::string>& paths
                           {{"features", Tensor::from_values(values, {rows, extractor.dimensions()})}},
                           {{"paths", read}, {"errors", errors}, {"layer", extractor.layer()}});
   }
-  return tally.finish(
-      options, fmt::format("; {} features of each in {}", extractor.dimensions(), options.prediction.output));
+  return tally.finish(options,
+                      fmt::format("; {} of each in {}", examples::counted(extractor.dimensions(), "feature"),
+                                  options.prediction.output));
 }
 
 }  // namespace

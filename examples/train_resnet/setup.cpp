@@ -201,11 +201,8 @@ nn::data::Transforms train_transforms(const Options& options, const Dataset& tra
 nn::data::DataLoaderOptions train_loader_options(const Options& options, Device device, const Dataset& train,
                                                  const nn::data::Normalization& normalization,
                                                  const Communicator& ranks) {
-  const int64_t batch = std::min(*options.batch, train.size()), repeats = options.images.repeats;
-  if (batch % ranks.size() != 0)
-    throw InvalidArgument(
-        fmt::format("--batch {}: {} processes cannot share it equally", batch, ranks.size()));
-  return {.batch_size = batch,
+  const int64_t repeats = options.images.repeats;
+  return {.batch_size = options.shared_batch(train.size(), ranks.size()),
           .shuffle = repeats == 1,
           .drop_last = true,
           .seed = options.seed,

@@ -11,6 +11,7 @@
 
 #include "common/console.h"
 #include "common/stop.h"
+#include "common/text.h"
 
 namespace train_resnet {
 
@@ -83,7 +84,7 @@ void Trainer::begin_epoch() {
   freeze();
   const int64_t before = size_;
   set_size();
-  if (size_ != before) examples::say("from here on images have {} pixels\n", size_);
+  if (size_ != before) examples::say("from here on images have {}\n", examples::counted(size_, "pixel"));
   const int64_t frozen = options_.finetune.freeze_trunk;
   if (frozen > 0 && epoch_ == frozen && stats_.images == 0)
     examples::say("from here on all of the network learns\n");
@@ -119,7 +120,7 @@ void Trainer::prepare() {
 }
 
 void Trainer::prepare_shape() {
-  const std::vector<TensorSpec> specs = batch_specs(std::min(*options_.batch, plan_.images->size()), size_);
+  const std::vector<TensorSpec> specs = batch_specs(options_.batch_of(plan_.images->size()), size_);
   if (job_ != nullptr) {
     model_.train();
     job_->prepare(specs);

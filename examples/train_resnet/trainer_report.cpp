@@ -72,7 +72,8 @@ void Trainer::report_epoch(const TestResult& test) const {
   std::vector<std::string> details = {fmt::format("{:.0f} img/s", img_s),
                                       examples::format_duration(left) + " left"};
   if (skipped > 0)
-    details.push_back(fmt::format("{} steps skipped, loss scale {}", skipped, scaler_.scale()));
+    details.push_back(
+        fmt::format("{} skipped, loss scale {}", examples::counted(skipped, "step"), scaler_.scale()));
   if (test.top5) details.push_back(fmt::format("top-5 {:.2f} %", 100.0 * *test.top5));
   details.push_back(fmt::format("{:.0f} % idle", 100.0 * idle));
   details.push_back(fmt::format("peak {}", format_bytes(peak)));
@@ -91,7 +92,7 @@ void Trainer::report_epoch(const TestResult& test) const {
 std::string Trainer::report(const TestResult* test) const {
   nlohmann::ordered_json report = {{"model", options_.model},
                                    {"optimizer", options_.optimizer},
-                                   {"batch", *options_.batch},
+                                   {"batch", options_.batch_of(plan_.images->size())},
                                    {"decoder", train_loader_.decoder_name()},
                                    {"hardware_decoded", train_loader_.hardware_decoded()},
                                    {"img_s", nullptr},

@@ -8,6 +8,7 @@
 
 #include <sinter/core/base/error.h>
 
+#include "common/text.h"
 #include "recipe/recipe_file.h"
 #include "run/command_line.h"
 #include "trainer/plan_options.h"
@@ -62,6 +63,15 @@ void add_course_rows(OptionTable& table, CourseOptions& options, const StepHelp&
 uint64_t StepOptions::weight_copies() const {
   if (!has_momentum()) return 3;
   return 1U + (momentum > 0 ? 1U : 0U) + (optimizer == "rmsprop" ? 1U : 0U);
+}
+
+int64_t StepOptions::shared_batch(int64_t images, int64_t processes) const {
+  const int64_t taken = batch_of(images);
+  if (taken % processes != 0) {
+    throw InvalidArgument(fmt::format("--batch {}: {} processes cannot share {} equally", *batch, processes,
+                                      taken < *batch ? "all " + counted(images, "image") : "it"));
+  }
+  return taken;
 }
 
 std::optional<size_t> StepOptions::memory_bytes() const {
@@ -139,7 +149,7 @@ std::string check_course(const StepOptions& options, const std::set<std::string>
 std::string describe_optimizer(const StepOptions& options) {
   std::string text =
       fmt::format("learning rate {} ({}, warm-up {}), ", *options.lr, options.schedule,
-                  options.course.warmup_epochs > 0 ? fmt::format("{} epochs", options.course.warmup_epochs)
+                  options.course.warmup_epochs > 0 ? counted(options.course.warmup_epochs, "epoch")
                                                    : fmt::format("{:.0f} %", 100 * *options.warmup));
   if (options.course.cycle_momentum) {
     text += "momentum 0.95 to 0.85 and back";
@@ -153,10 +163,13 @@ std::string describe_optimizer(const StepOptions& options) {
   return text + fmt::format(", weight decay {}", *options.weight_decay);
 }
 
-std::string describe_length(const StepOptions& options, uint64_t seed) {
+std::string describe_length(const StepOptions& options, int64_t images, uint64_t seed) {
   const std::string series =
       options.accumulate > 1 ? fmt::format(" {} times a step", options.accumulate) : "";
-  return fmt::format("{} epochs, batch {}{}, seed {}", *options.epochs, *options.batch, series, seed);
+  const std::string fewer =
+      *options.batch > images ? fmt::format(" (all images, fewer than --batch {})", *options.batch) : "";
+  return fmt::format("{}, batch {}{}{}, seed {}", counted(*options.epochs, "epoch"), options.batch_of(images),
+                     fewer, series, seed);
 }
 
 std::optional<std::vector<double>> parse_numbers(std::string_view text) {

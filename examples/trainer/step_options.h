@@ -2,6 +2,7 @@
 // them is measured.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -62,6 +63,10 @@ struct StepOptions {
   bool has_momentum() const {
     return optimizer == "sgd" || optimizer == "lars" || optimizer == "rmsprop";
   }  // else it has betas
+  /// Images of a step, of all processes together: as many as --batch says, or all that there are.
+  int64_t batch_of(int64_t images) const { return std::min(*batch, images); }
+  /// The same; throws InvalidArgument where so many processes cannot share it equally.
+  int64_t shared_batch(int64_t images, int64_t processes) const;
   /// Copies of a weight in a checkpoint: itself, and what the optimiser keeps of it.
   uint64_t weight_copies() const;
   /// --memory-limit in bytes.
@@ -86,8 +91,8 @@ std::string check_course(const StepOptions& options, const std::set<std::string>
 
 /// "learning rate 0.1 (one-cycle, warm-up 20 %), ..."
 std::string describe_optimizer(const StepOptions& options);
-/// "30 epochs, batch 128, seed 0".
-std::string describe_length(const StepOptions& options, uint64_t seed);
+/// "30 epochs, batch 128, seed 0", of so many images of training.
+std::string describe_length(const StepOptions& options, int64_t images, uint64_t seed);
 
 std::unique_ptr<nn::Optimizer> make_optimizer(const StepOptions& options,
                                               std::vector<nn::ParameterGroup> groups);

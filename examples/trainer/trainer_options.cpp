@@ -91,8 +91,8 @@ void add_file_rows(OptionTable& table, TrainerOptions& options, const CommonHelp
 
 void add_system_rows(OptionTable& table, TrainerOptions& options, const CommonHelp& help) {
   table.group(kSystemGroup);
-  table.add("--device", options.device, "cpu, cuda, cuda:<index>, or auto: a GPU if there is one")
-      .called("NAME");
+  table.add("--device", options.device, device_name(),
+            "cpu, cuda, cuda:<index>, or auto: a GPU if there is one");
   table.add("--gpus", options.gpus, whole(1, 1024), help.gpus).without_default();
   table.add("--processes", options.processes, whole(1, 1024), "The same on the CPU").without_default();
   table.add("--rank-timeout", options.rank_timeout, number(0.001, 1e9),
@@ -117,7 +117,8 @@ void add_system_rows(OptionTable& table, TrainerOptions& options, const CommonHe
             "Make one job of the model's code and repeat it, or run that code op by op at every step (on)");
   table.add("--memory-limit", options.memory_limit, number(0, 1e6),
             "GiB that results inside a job's step may take; norms and activations are computed again to "
-            "keep to it. Weights, inputs and scratch come on top; 0: no limit");
+            "keep to it, as far as that goes: a warning tells what is taken beyond. Weights, inputs and "
+            "scratch come on top; 0: no limit");
   add_plan_rows(table, options);
   table.add("--evaluate", options.evaluate, help.evaluate);
 }
@@ -139,7 +140,7 @@ std::optional<int> parse_options(int argc, char** argv, const TrainerProgram& pr
   if (const auto code = take_recipe(app, options.recipe, options.given, program.adopt)) return code;
   if (options.batch_auto && options.resume) options.given.erase("--batch");  // that of the checkpoint
   const std::string mistake = program.check_together();
-  return mistake.empty() ? std::nullopt : std::optional(refuse(program.name, mistake));
+  return mistake.empty() ? std::nullopt : std::optional(refuse(app, mistake));
 }
 
 OutputFiles TrainerOptions::output_files() const {

@@ -14,6 +14,7 @@
 
 #include "common/console.h"
 #include "common/progress_bar.h"
+#include "common/text.h"
 #include "run/gpu_meter.h"
 
 namespace sinter::examples {
@@ -197,7 +198,7 @@ int64_t TrainerBase::settled_batch(const TestSample& sample) {
     throw Error(fmt::format("--batch auto: {} of memory do not hold a step of {} images", bytes_text(room),
                             2 * ranks_.size()));
   const size_t taken = peak_with(forecast(batch, {.measure = false}), batch, around);
-  say("--batch auto takes {} images, which take {}{} of {} that are free{}\n", batch,
+  say("--batch auto takes {}, which take {}{} of {} that are free{}\n", counted(batch, "image"),
       device_.is_cuda() ? "at most " : "", bytes_text(taken), bytes_text(room),
       batch + kImages > plan_.images->size() ? ": there are no more" : "");
   return batch;
@@ -221,7 +222,7 @@ void TrainerBase::tell_memory(const Surroundings& around) {
   row("usable", room,
       common_.memory > 0 ? "of --for; libraries and gaps take the rest"
                          : "of what is free; libraries and gaps take the rest");
-  say("a step is {} calls{}\n", step.calls,
+  say("a step is {}{}\n", counted(step.calls, "call"),
       step.recomputed_calls > 0 ? fmt::format(", of which {} compute again", step.recomputed_calls) : "");
   const int64_t largest = largest_batch(around);
   say("{}\n", largest > 0 ? fmt::format("the largest batch that fits: {} (--batch auto)", largest)
@@ -296,10 +297,10 @@ void TrainerBase::tell_plan(const TestSample& sample) {
   const double of_tests = pace.test_seconds * static_cast<double>(tests_of_run());
   const double run = steps * epochs * pace.step_seconds + of_tests;
   const auto row = [](const char* name, const std::string& value) { say("  {:<12} {}\n", name, value); };
-  say("\ntime of {} steps, with the loader of the run\n", total_.steps - kWarmSteps);
+  say("\ntime of {}, with the loader of the run\n", counted(total_.steps - kWarmSteps, "step"));
   row("images/s", fmt::format("{:.1f}, waiting for data {:.0f} % of the time", images / pace.step_seconds,
                               100 * pace.wait_share));
-  row("an epoch", fmt::format("{:.1f} s, {} steps", steps * pace.step_seconds, steps_per_epoch()));
+  row("an epoch", fmt::format("{:.1f} s, {}", steps * pace.step_seconds, counted(steps_per_epoch(), "step")));
   if (sample.images > 0)
     row("tests", fmt::format("{:.1f} s each, {} of them", pace.test_seconds, tests_of_run()));
   row("the run", fmt::format("{} ({:.1f} s)", format_duration(run), run));

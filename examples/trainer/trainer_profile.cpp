@@ -6,6 +6,7 @@
 #include <sinter/core/base/error.h>
 
 #include "common/console.h"
+#include "common/text.h"
 #include "trainer/html_report.h"
 #include "trainer/trainer_base.h"
 
@@ -46,7 +47,7 @@ void TrainerBase::finish_profile() {
   double calls_us = 0;
   for (const OpProfile::Row& row : calls->rows({.by_scope = false})) calls_us += row.device_us;
   if (job_ != nullptr) say("{}", job_->report());
-  say("{} steps, op by op\n{}", steps, calls->table({.by_scope = false}));
+  say("{}, op by op\n{}", counted(steps, "step"), calls->table({.by_scope = false}));
   say("a step {}: {:.0f} us; its calls one by one: {:.0f} us\n\n",
       job_ != nullptr && job_->program().stats().launches > 0 ? "as one launch" : "as a whole",
       profile_.step_us, calls_us / static_cast<double>(steps));

@@ -9,6 +9,7 @@
 #include <sinter/core/runtime/backend.h>
 
 #include "common/console.h"
+#include "common/text.h"
 #include "run/model_files.h"
 #include "run/processes.h"
 
@@ -149,6 +150,14 @@ void write_report(Ending& ending, const TrainerOptions& options, TrainerBase& tr
   }
   if (!trainer.save_failure().empty())
     ending.fail(fmt::format("the last steps are in no checkpoint: {}", trainer.save_failure()));
+}
+
+std::string how_to_go_on(const TrainerOptions& options) {
+  if (options.checkpoints.empty()) return "; without --checkpoints it cannot go on";
+  std::string words = "; go on with --checkpoints " + quoted(options.checkpoints);
+  if (!options.log_dir.empty()) words += " --log-dir " + quoted(options.log_dir);
+  if (!options.log.empty()) words += " --log " + quoted(options.log);
+  return words + " --resume";
 }
 
 }  // namespace sinter::examples

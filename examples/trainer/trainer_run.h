@@ -55,4 +55,7 @@ void write_weights(Ending& ending, const TrainerOptions& options, const TrainerB
 void write_report(Ending& ending, const TrainerOptions& options, TrainerBase& trainer,
                   const std::string& report);
 
+/// What the last line of a run that was stopped adds: the options that go on with it and with its logs.
+std::string how_to_go_on(const TrainerOptions& options);
+
 }  // namespace sinter::examples

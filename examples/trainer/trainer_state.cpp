@@ -8,6 +8,7 @@
 #include <sinter/nn/checkpoint/safetensors.h>
 
 #include "common/console.h"
+#include "common/text.h"
 #include "run/model_files.h"
 #include "trainer/trainer_base.h"
 
@@ -121,10 +122,10 @@ bool TrainerBase::restore_place(const nn::CheckpointData& data, bool same_data) 
   if (own != saved || !same_series || !same_data) {
     if (own != saved && !common_.change_recipe) {
       throw InvalidArgument(fmt::format(
-          "the checkpoint is of {} images in batches of {} with seed {}, but this run has {} in batches of "
+          "the checkpoint is of {} in batches of {} with seed {}, but this run has {} in batches of "
           "{} with seed {}{}; --change-recipe goes on with them",
-          saved.dataset_size, saved.batch_size, saved.seed, own.dataset_size, own.batch_size, own.seed,
-          own.sampler == saved.sampler ? "" : ", in another order"));
+          counted(saved.dataset_size, "image"), saved.batch_size, saved.seed, own.dataset_size,
+          own.batch_size, own.seed, own.sampler == saved.sampler ? "" : ", in another order"));
     }
     train_loader_.start_epoch(epoch_);
     step_ = epoch_ * steps_per_epoch();
@@ -152,11 +153,12 @@ void TrainerBase::tell_resumed(const nn::LoadedCheckpoint& checkpoint, const std
   if (!same_place) say("  epoch {} is begun anew, as its batches are others\n", epoch_ + 1);
   if (!common_.load_weights.empty()) say("  --load-weights is passed over: the checkpoint has weights\n");
   if (epochs_before != fmt::format("{}", *common_.epochs)) {
-    say("  the schedule is drawn over {} epochs in place of {}; the next learning rate is {:.4g}\n",
-        *common_.epochs, epochs_before, schedule_(step_));
+    say("  the schedule is drawn over {} in place of {}; the next learning rate is {:.4g}\n",
+        counted(*common_.epochs, "epoch"), epochs_before, schedule_(step_));
   }
   if (epoch_ == *common_.epochs)
-    say("  all {} epochs are done; --epochs <more> trains on\n", *common_.epochs);
+    say("  {} done; --epochs <more> trains on\n",
+        *common_.epochs == 1 ? "the epoch is" : fmt::format("all {} epochs are", *common_.epochs));
 }
 
 }  // namespace sinter::examples

@@ -8,6 +8,7 @@
 #include <sinter/nn/parallel/sync_batch_norm.h>
 #include <sinter/ops/unary/unary.h>
 
+#include "common/text.h"
 #include "run/first_bad.h"
 #include "trainer/trainer_base.h"
 
@@ -16,8 +17,8 @@ namespace sinter::examples {
 void TrainerBase::learn(const nn::ModuleBase& model, const nn::AnyModule& tested, nn::JobFunction function,
                         std::vector<nn::Parameter> apart, int max_graphs) {
   if (steps_per_epoch() == 0) {
-    throw InvalidArgument(fmt::format("--accumulate {}: an epoch has only {} batches", common_.accumulate,
-                                      train_loader_.batches_per_epoch()));
+    throw InvalidArgument(fmt::format("--accumulate {}: an epoch has only {}", common_.accumulate,
+                                      counted(train_loader_.batches_per_epoch(), "batch")));
   }
   schedule_ = make_schedule(common_, steps_per_epoch());
   plateau_ = make_plateau(common_);

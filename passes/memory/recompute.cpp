@@ -215,7 +215,8 @@ void recompute(Graph& graph, PassContext& context) {
     const auto best = rounds > 0 ? best_candidate(time) : std::nullopt;
     if (!best) {
       const std::string text = fmt::format(
-          "{} are in use at {}, more than the {} that are allowed, and nothing there can be computed again",
+          "{} are in use at {}, more than the {} that are allowed, and nothing there can be computed again: "
+          "the step takes them all the same",
           megabytes(time.peak), name_of(*time.nodes[static_cast<size_t>(time.fullest)]),
           megabytes(*context.memory_limit));
       context.missed(text);

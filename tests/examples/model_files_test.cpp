@@ -73,7 +73,7 @@ TEST(ModelFiles, WeightsOfAnotherModelAreOneSentence) {
   EXPECT_EQ(refused(weights_of("resnet20", 16), metadata_of("resnet20", 10)),
             "--load-weights w: these are weights with 16 classes, the data has 10");
   EXPECT_EQ(refused(weights_of("resnet20", 10, 1), metadata_of("resnet20", 10)),
-            "--load-weights w: these are weights for images of 1 channels, the data's have 3");
+            "--load-weights w: these are weights for images of 1 channel, the data's have 3");
   EXPECT_EQ(refused(weights_of("resnet20", 10), metadata_of("resnet20", 10)), "no error");
 }
 

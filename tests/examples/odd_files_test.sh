@@ -73,7 +73,7 @@ embeddings_take_any_name() {
   picture a >any/a.pgm && picture b >"any/$feed.pgm" && picture c >"any/$latin.pgm" && picture d >'any/d,\.pgm' && echo >any/notes.txt
   local use="--load-weights w.safetensors --image-size 16 --dims 8 --threads 1"
   run 0 "$faces" --embed any --output any.csv $use
-  complains "--embed any: 1 of 5 files are left out: 1 .txt"
+  complains "--embed any: 1 of 5 files is left out: 1 .txt"
   [ "$(cut -d, -f1 any.csv | head -n 3 | tr '\n' ' ')" = 'a.pgm b\nc.pgm caf\xe9.pgm ' ] || fail "names: $(cut -c1-40 any.csv)"
   grep -qF '"d,\\.pgm",' any.csv || fail "a comma"
   [ "$(wc -l <any.csv)" = 4 ] || fail "lines"

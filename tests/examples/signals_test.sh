@@ -36,7 +36,7 @@ ends_with() {
   local code=0
   { wait $child; } 2>/dev/null || code=$?
   [ $code = "$1" ] || fail "exit code $code in place of $1"
-  says_like '^stopped; go on with --resume$'
+  says_like '^stopped; go on with --checkpoints stopped --resume$'
   ! grep -E 'warning|error|damaged' out err || fail "complaints"
 }
 # twice SIGNAL CODE: two of them, a millisecond apart, as supervisors send them to a process and to its group.
@@ -64,7 +64,7 @@ timeout_around_it() {
   wait $child || code=$?
   # Where the machine is slow it may end before it trains, and then at once.
   [ $code = 143 ] || fail "exit code $code in place of 143"
-  ! grep -qs '^  weights' out || says_like '^stopped; go on with --resume$'
+  ! grep -qs '^  weights' out || says_like '^stopped; go on with --checkpoints stopped --resume$'
 }
 
 sigusr1_saves_and_goes_on() {

@@ -65,7 +65,7 @@ what_cannot_be_drawn_is_refused() {
   run 2 two -o no.svg --ovr steps && complains "--over"
   run 2 two -o no.svg --over days && complains "--over"
   run 2 two two/ -o no.svg && complains "two/: is named twice"
-  run 2 two -o no.svg --names a,b && complains "--names: expected a name for each of 1 runs but got 2"
+  run 2 two -o no.svg --names a,b && complains "--names: expected 1 name, one for each run, but got 2"
   run 2 two cut -o no.svg --names a,a && complains "--names: expected different names but got 'a'"
   run 2 1 2 3 4 5 6 7 8 9 10 11 -o no.svg && complains "expected at most 10 runs but got 11"
   [ ! -e no.svg ] && [ -z "$(find . -name '.*' -type f)" ] || fail "a file was left"

@@ -27,7 +27,7 @@ packs_and_resizes() {
 says_what_it_leaves_out() {
   mkdir -p others/ant
   cp "$images/rgb.jpg" others/ant/a.jpg && cp "$images/gray.jpg" others/ant/b.jpg && echo >others/ant/c.gif
-  run 0 "$pack" others other && says "1 of 3 files are left out: 1 .gif" && says "2 images"
+  run 0 "$pack" others other && says "1 of 3 files is left out: 1 .gif" && says "2 images"
 }
 
 refuses() {
@@ -62,8 +62,8 @@ leaves_nothing_when_stopped() {
 
 feeds_the_trainer() {
   run 1 "$trainer" --data small --epochs 1 && complains "no images to test with"
-  run 0 "$pack" photos/val small --name val --size 16 && says "1 images"
-  run 0 "$trainer" --data small --epochs 1 --batch 4 --threads 1 && says "(records): 12 training and 1 test images in 2 classes"
+  run 0 "$pack" photos/val small --name val --size 16 && says "1 image ("
+  run 0 "$trainer" --data small --epochs 1 --batch 4 --threads 1 && says "(records): 12 training and 1 test image in 2 classes"
 }
 
 packs_and_resizes

@@ -49,7 +49,7 @@ mistake 2 'data.*missing' missing
 mistake 2 'foo' $small --without foo
 mistake 2 'did you mean --epochs' $small --epoch 3
 mistake 2 'runs' $small --runs 0
-mistake 1 'there are only 32 pictures' data --batch 33
+mistake 1 'error: --batch 33: an epoch has only 32 pictures' data --batch 33
 mkdir -p large/{train,test}/class
 printf 'P6\n33 32\n255\n%*s' $((33 * 32 * 3)) '' >large/train/class/1.ppm
 cp large/train/class/1.ppm large/test/class/1.ppm

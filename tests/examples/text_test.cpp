@@ -27,6 +27,23 @@ TEST(Text, KeepsAWordThatIsTooLong) {
   EXPECT_EQ(wrap("  a/very/long/path", 8, 2), "  a/very/long/path");
 }
 
+TEST(Text, OneIsNotSeveral) {
+  EXPECT_EQ(counted(1, "epoch"), "1 epoch");
+  EXPECT_EQ(counted(2, "epoch"), "2 epochs");
+  EXPECT_EQ(counted(size_t{0}, "epoch"), "0 epochs");
+  EXPECT_EQ(counted(int64_t{3}, "test image"), "3 test images");
+  EXPECT_EQ(counted(3, "class") + counted(3, "batch"), "3 classes3 batches");
+  EXPECT_EQ(counted(3, "identity") + counted(3, "key"), "3 identities3 keys");
+}
+
+TEST(Text, QuotesWhatAShellWouldTakeApart) {
+  EXPECT_EQ(quoted("runs/run-1,a"), "runs/run-1,a");
+  EXPECT_EQ(quoted("a run"), "'a run'");
+  EXPECT_EQ(quoted("it's"), R"('it'\''s')");
+  EXPECT_EQ(quoted("$HOME"), "'$HOME'");
+  EXPECT_EQ(quoted(""), "''");
+}
+
 TEST(Text, CountsLettersAndNotBytes) {
   EXPECT_EQ(width_of("\xc3\xa4\xc3\xb6\xc3\xbc"), 3u);
   EXPECT_EQ(wrap("\xc3\xa4\xc3\xb6 \xc3\xbc", 4, 0), "\xc3\xa4\xc3\xb6 \xc3\xbc");

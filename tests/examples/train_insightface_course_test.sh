@@ -23,7 +23,7 @@ each_course_goes_on_bit_for_bit() {
     run 0 $small --epochs 2 $options --save-weights whole.safetensors --log whole.csv
     cp whole.csv "whole-$(set -- $options; echo "$2").csv" && rm whole.csv
     run 0 $small --epochs 2 $options --checkpoints parts --max-steps 7
-    says_like '^stopped; go on with --resume$'
+    says_like '^stopped; go on with --checkpoints parts --resume$'
     run 0 --checkpoints parts --resume $eager --save-weights resumed.safetensors --log parts.csv
     cmp whole.safetensors resumed.safetensors || fail "other weights with $options"
     rm -f parts.csv

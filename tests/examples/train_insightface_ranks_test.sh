@@ -107,7 +107,7 @@ a_signal_ends_all() {
   kill -TERM $main
   wait $main || code=$?
   [ "$code" = 143 ] || fail "exit code $code after SIGTERM"
-  says_like "stopped; go on with --resume"
+  says_like "^stopped; go on with --checkpoints stopped --resume$"
 }
 
 mistakes_are_one_line() {

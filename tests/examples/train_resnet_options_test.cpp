@@ -208,8 +208,30 @@ TEST(TrainResnetOptions, MistakesGiveAnExitCode) {
   }
 }
 
+TEST(TrainResnetOptions, ABatchOfMoreThanThereIsTakesAll) {
+  const Options options = completed(parse({"--batch", "64", "--epochs", "1"}), 3);
+  EXPECT_EQ(describe_length(options, 64, 0), "1 epoch, batch 64, seed 0");
+  EXPECT_EQ(describe_length(options, 20, 0), "1 epoch, batch 20 (all images, fewer than --batch 64), seed 0");
+  EXPECT_EQ(recipe_of(options).at("--batch"), "64") << "a run goes on with what it was given";
+  EXPECT_EQ(options.shared_batch(100, 4), 64);
+  EXPECT_EQ(options.shared_batch(20, 4), 20);
+  const auto refusal = [&](int64_t images, int64_t processes) -> std::string {
+    try {
+      options.shared_batch(images, processes);
+    } catch (const sinter::InvalidArgument& error) {
+      return error.what();
+    }
+    return {};
+  };
+  EXPECT_EQ(refusal(100, 3), "--batch 64: 3 processes cannot share it equally");
+  EXPECT_EQ(refusal(20, 3), "--batch 64: 3 processes cannot share all 20 images equally");
+}
+
 TEST(TrainResnetOptions, EachOptimiserHasItsDefaults) {
   EXPECT_EQ(completed(parse({}), 3).lr, 0.1);
+  EXPECT_EQ(completed(parse({"--model", "resnet110"}), 3).lr, 0.1);
+  EXPECT_EQ(completed(parse({"--model", "resnet18"}), 3).lr, 0.01);
+  EXPECT_EQ(completed(parse({"--model", "resnet18", "--lr", "0.1"}), 3).lr, 0.1);
   EXPECT_EQ(completed(parse({}), 3).weight_decay, 5e-4);
   EXPECT_EQ(completed(parse({"--optimizer", "adamw"}), 3).lr, 0.003);
   EXPECT_EQ(completed(parse({"--optimizer", "adamw"}), 3).weight_decay, 0.05);

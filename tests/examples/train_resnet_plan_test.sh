@@ -18,7 +18,7 @@ a_plan_tells_memory_and_time_and_writes_nothing() {
   local row
   for row in parameters gradients optimiser arena inputs outputs workspaces; do says_like "^  $row .* exact$"; done
   for row in loader tests; do says_like "^  $row .* as measured$"; done
-  awk -v all="$(mib all)" '$1 ~ /^(parameters|gradients|optimiser|arena|inputs|outputs|workspaces|loader|tests)$/ && $2 ~ /^[0-9]/ { sum += ($3 == "GiB" ? 1024 * $2 : $2) }
+  awk -v all="$(mib all)" '$1 ~ /^(parameters|gradients|optimiser|arena|inputs|outputs|workspaces|loader|tests)$/ && $3 ~ /iB$/ { sum += ($3 == "GiB" ? 1024 * $2 : $2) }
        END { exit !(all > 0 && sum - all < 1 && all - sum < 1) }' out || fail "the rows do not add up to $(mib all) MiB"
   says_like "^the largest batch that fits: [0-9]+ "
   says_like "^ +[0-9.]+ GiB +[0-9]+ % +[0-9]+ %$"
@@ -28,7 +28,7 @@ a_plan_tells_memory_and_time_and_writes_nothing() {
   says_like "^  the run "
   # The run itself: no more than is told, and no less than its step takes.
   local all step
-  all=$(mib all) step=$(awk '$1 ~ /^(parameters|gradients|optimiser|arena|inputs|outputs|workspaces)$/ && $2 ~ /^[0-9]/ { sum += $2 } END { print sum }' out)
+  all=$(mib all) step=$(awk '$1 ~ /^(parameters|gradients|optimiser|arena|inputs|outputs|workspaces)$/ && $3 ~ /iB$/ { sum += $2 } END { print sum }' out)
   run 0 --batch 64 --epochs 2 --report peak.json
   sed -nE 's/.*"peak_gib": ([0-9.]+),/\1/p' peak.json | awk -v all="$all" -v step="$step" '{ exit !(1024 * $1 <= all + 0.1 && 1024 * $1 >= step - 0.3) }' ||
     fail "$step MiB of a step and $all in all were told, but $(grep peak_gib peak.json) were taken"

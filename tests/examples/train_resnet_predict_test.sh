@@ -68,7 +68,7 @@ wrong_pictures_keep_their_lines() {
   echo text >mixed/note.md
   : >mixed/empty.webp
   run 1 --predict mixed --load-weights w.safetensors
-  complains "warning: --predict mixed: 1 of 7 files are left out: 1 .md"
+  complains "warning: --predict mixed: 1 of 7 files is left out: 1 .md"
   complains "error: 3 of 6 pictures could not be read; the first: "
   [ "$(grep -c '^mixed/.*,,,.*[a-z]' out)" = 3 ] || fail "not three errors"
   [ "$(grep -c '^mixed/.*,[0-9.e-]*,$' out)" = 3 ] || fail "not three predictions"

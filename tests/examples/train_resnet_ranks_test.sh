@@ -83,7 +83,7 @@ sigterm_saves_once_and_ends_with_143() {
     esac
     end
     [ "$code" = 143 ] || fail "exit code $code of SIGTERM to $target"
-    says_like "stopped; go on with --resume"
+    says_like "^stopped; go on with --checkpoints $folder --resume$"
     ! grep -E "warning|error|rank 1" err || fail "complaints"
     none_left
   done
@@ -178,6 +178,8 @@ a_parent_that_is_killed_leaves_nobody() {
 mistakes_are_told() {
   run 1 "$program" --processes 3 --batch 32 --epochs 1
   complains_like "--batch 32: 3 processes cannot share it equally"
+  run 1 "$program" --processes 2 --batch 5000
+  complains_like "--batch 5000: 2 processes cannot share all 1437 images equally"
   run 2 "$program" --processes 2 --gpus 2
   complains_like "--processes and --gpus cannot both be given"
   run 1 env CUDA_VISIBLE_DEVICES= "$program" --gpus 2  # once, and not by each rank

@@ -26,8 +26,14 @@ mistakes_are_told_apart_and_exit_2() {
   run 2 --learning-rate 0.1 && complains "there is no option --learning-rate; did you mean --lr?"
   run 2 --batch-size 32 && complains "there is no option --batch-size; did you mean --batch?"
   run 2 --num-workers 2 && complains "there is no option --num-workers; did you mean --workers?"
+  run 2 --model-ema 0.99 && complains "there is no option --model-ema; did you mean --ema?"
+  run 2 --amp && complains "there is no option --amp; did you mean --precision?"
+  run 2 -b 32 && complains "there is no option -b; did you mean --batch?"
+  run 2 --pretrained && complains "there is no option --pretrained; did you mean --load-weights?"
   run 2 --modle resnet20 && complains "there is no option --modle; did you mean --model?"
   run 2 --model resnet81 && complains "but got 'resnet81'; did you mean 'resnet18'?"
+  run 2 --device gpu && complains "--device: expected auto, cpu, cuda or cuda:<index> but got 'gpu'; did you mean 'cuda'?"
+  run 2 --device cuda:x && complains "but got 'cuda:x'"
   run 2 --precision fp16 && complains "but got 'fp16'; did you mean 'mixed-f16'?"
   run 2 --precision bf16 && complains "but got 'bf16'; did you mean 'mixed-bf16'?"
   run 2 --epochs 0x10 && complains "--epochs: expected a whole number from 1 to 1000000 but got '0x10'"
@@ -54,6 +60,25 @@ mistakes_are_told_apart_and_exit_2() {
   [ ! -e run ] || fail "a mistake made a folder"
   run 0 --version && says "train_resnet of Sinter "
   run 0 --help && says "--change-recipe" && says "130 (Ctrl-C)"
+}
+
+# The mistake is told by the name that the program was called by: of train_resnet itself nobody there may know.
+a_script_that_starts_it_is_named() {
+  mkdir -p bin build/examples
+  printf '#!/bin/sh\n' >bin/cmake
+  printf '#!/bin/sh\necho install ok installed\n' >bin/dpkg-query
+  chmod +x bin/*
+  ln -s "$program" build/examples/train_resnet
+  local command=(env PATH="$PWD/bin:$PATH" SINTER_BUILD_DIR="$PWD/build" "$here/../../scripts/train.sh")
+  run 2 --xyzzy && complains "$here/../../scripts/train.sh --help tells all options"
+  run 0 --help && says "Usage: train_resnet [options]"
+  run 1 --data nowhere && complains "error: --data nowhere: there is no such folder"
+}
+
+a_batch_of_more_than_there_is_is_told() {
+  run 0 --batch 5000 --epochs 1 --checkpoints large
+  says "  run      1 epoch, batch 1437 (all images, fewer than --batch 5000), seed 0"
+  run 0 --checkpoints large --resume --epochs 2 && says "2 epochs, batch 1437 (all images, fewer than --batch 5000)"
 }
 
 evaluating_needs_weights() {
@@ -157,7 +182,7 @@ stopped_by() {  # SIGNAL CODE FOLDER
   kill -"$1" $!
   wait $! || code=$?
   [ "$code" = "$2" ] || fail "exit code $code in place of $2 after SIG$1"
-  [ "$(tail -n 1 out)" = "stopped; go on with --resume" ] || fail "the last line is another"
+  [ "$(tail -n 1 out)" = "stopped; go on with --checkpoints $3 --log $3.csv --resume" ] || fail "the last line is another"
   grep -q '"complete": false' "$3.json" || fail "no report"
   local step
   step=$(sed -n 's/^ *"step": \([0-9]*\),*$/\1/p' "$(find "$3" -name state.json | sort | tail -n 1)")
@@ -165,6 +190,15 @@ stopped_by() {  # SIGNAL CODE FOLDER
   run 0 --checkpoints "$3" --resume --max-steps $((step + 1))
   says "at step $step"
   run 0 --evaluate --load-weights "$3.safetensors"
+}
+
+the_end_tells_how_to_go_on() {
+  run 0 --max-steps 1 --checkpoints "a run" --log-dir "its log" --log "it's.csv"
+  local words
+  words=$(sed -n 's/^stopped; go on with //p' out)
+  eval "run 0 $words --max-steps 2" && says "at step 1"
+  [ ! -e "a run/scalars.jsonl" ] || fail "the log went elsewhere"
+  run 0 --max-steps 1 && says "stopped; without --checkpoints it cannot go on"
 }
 
 # The end of a run says what it left, and report.json who was taken for whom.
@@ -177,7 +211,7 @@ the_end_tells_what_is_left() {
     'curves       told/curves.svg' 'TensorBoard  tensorboard --logdir told'; do
     grep -qx -- "$line" out || fail "the end lacks: $line"
   done
-  [ "$(tail -n 1 out)" = "stopped; go on with --resume" ] || fail "the last line is another"
+  [ "$(tail -n 1 out)" = "stopped; go on with --checkpoints told --log told.csv --resume" ] || fail "the last line is another"
   run 0 --checkpoints told --resume --evaluate --report tested.json
   ! grep -q "TensorBoard\|^checkpoint" out || fail "a test left nothing"
   grep -q '"classes": \[' tested.json || fail "no classes"
@@ -304,8 +338,8 @@ adamw_trains() {
   awk '/^test accuracy/ { exit !($3 > 90) }' out || fail "it does not learn"
 }
 
-for test in mistakes_are_told_apart_and_exit_2 a_used_folder_is_not_begun_anew_in evaluating_needs_weights outputs_are_probed_before_training \
-  a_run_goes_on_with_its_own_recipe the_end_tells_what_is_left checkpoints_of_earlier_versions_go_on a_stopped_run_has_saved_everything \
+for test in mistakes_are_told_apart_and_exit_2 a_script_that_starts_it_is_named a_batch_of_more_than_there_is_is_told a_used_folder_is_not_begun_anew_in evaluating_needs_weights outputs_are_probed_before_training \
+  a_run_goes_on_with_its_own_recipe the_end_tells_how_to_go_on the_end_tells_what_is_left checkpoints_of_earlier_versions_go_on a_stopped_run_has_saved_everything \
   a_damaged_checkpoint_is_passed_over removing_old_checkpoints_takes_nothing_else one_process_trains_in_a_folder \
   output_that_does_not_arrive_is_an_error a_disk_without_room_does_not_end_the_run messages_say_what_to_do adamw_trains; do
   [ -z "${3:-}" ] || [ "$3" = "$test" ] || continue

@@ -295,7 +295,9 @@ std::string ImageFolderFiles::describe_left_out() const {
   uint64_t sum = 0;
   for (const auto& [kind, count] : left_out) sum += count;
   if (sum == 0) return {};
-  return fmt::format("{} of {} files are left out: {}", sum, sum + files.size(), describe_counts(left_out));
+  const uint64_t all = sum + files.size();
+  return fmt::format("{} of {} file{} {} left out: {}", sum, all, all == 1 ? "" : "s",
+                     sum == 1 ? "is" : "are", describe_counts(left_out));
 }
 
 ImageFolderFiles list_image_folder(const fs::path& root, const std::vector<std::string>& class_names) {

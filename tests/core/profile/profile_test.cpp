@@ -232,6 +232,7 @@ TEST(Profile, AddsUpTheRowsThatATableLeavesOut) {
   const std::string table = profile.table({.max_rows = 2});
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 5) << table;  // titles, two rows, others, totals
   EXPECT_NE(table.find("3 others "), std::string::npos) << table;
+  EXPECT_NE(profile.table({.max_rows = 4}).find("1 other "), std::string::npos) << table;
   EXPECT_EQ(profile.rows({.max_rows = 2}).size(), 2u);
   EXPECT_EQ(profile.table({.by_scope = false, .max_rows = 2}).find("others"), std::string::npos);
 }

@@ -301,8 +301,8 @@ TEST(ImageFolder, NamesWhatIsWrong) {
   EXPECT_EQ(
       error(root),
       "[image_folder] " + root +
-          "/cat: expected images (.jpg, .jpeg, .png, .webp, .pgm or .ppm) but there are none; 1 of 1 files "
-          "are left out: 1 .md");
+          "/cat: expected images (.jpg, .jpeg, .png, .webp, .pgm or .ppm) but there are none; 1 of 1 file "
+          "is left out: 1 .md");
   folder.write("cat/1.jpg", {'G', 'I', 'F'});
   EXPECT_EQ(error(root, {.class_names = {"dog"}}),
             "[image_folder] " + root + ": expected only folders of the 1 known classes but got \"cat\"");
