@@ -251,5 +251,33 @@ TEST(CallVerifierRoundings, CrossEntropyIsOffByRoundingsOfASumAboveOne) {
   }
 }
 
+TEST(DamagedCall, ShowsNothingWhereAKernelGivesRoundingsOnly) {
+  const std::vector<float> terms = {0.3f, 1.7f, -0.3f, 0.9f, -1.7f, -0.9f};
+  for (const bool cancel : {true, false}) {
+    std::vector<float> values;
+    for (int row = 0; row < 3; ++row) {
+      for (const float term : terms) values.push_back(cancel ? term : std::abs(term));
+    }
+    const Tensor x = Tensor::from_values(values, Shape{3, 6});
+    const std::unique_ptr<Graph> graph = graph_of({x.spec()}, {}, [](const std::vector<Tensor>& given) {
+      return std::vector<Tensor>{ops::sum(given[0], {1})};
+    });
+    for (const Fault fault : {Fault::kNone, Fault::kScale}) {
+      Program program(graph->clone(), Device::cpu());
+      CallVerifier verifier(Device::cpu());
+      Damaged damaged(verifier, Device::cpu(), 0, fault);
+      const float left = cancel ? 0.0f : 5.8f;
+      OtherKernel other(
+          damaged, "sum",
+          Tensor::from_values(std::vector<float>{left + 2.4e-7f, left, left - 1.2e-7f}, Shape{3}));
+      program.watch(&other);
+      program.run({&x, 1});
+      EXPECT_EQ(damaged.shows(), fault != Fault::kNone && !cancel);
+      EXPECT_EQ(verifier.checks().at(0).is_wrong(), fault != Fault::kNone && !cancel)
+          << to_string(verifier.checks()[0]);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sinter::passes
