@@ -4,7 +4,7 @@
 //   %4 = batch_norm_act_grad(%x, %3, none, …)     →     %4 = batch_norm_act_grad(%x, %1, %2, …)
 //
 // Where the reader's definition says so (OpTraits::summed_input) and nobody else reads the sum. Of a chain of
-// sums the last one goes. 16-bit sums are no longer rounded on the way.
+// sums the last one goes. 16-bit sums are no longer rounded on the way, but where the reader gives them on.
 #include <sinter/passes/passes.h>
 #include <sinter/passes/value_map.h>
 

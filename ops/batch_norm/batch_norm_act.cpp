@@ -204,6 +204,8 @@ int64_t norm_reserve_bytes(std::span<const TensorSpec* const> inputs, const Batc
   return cudnn_norm().reserve_bytes(query);
 }
 
+// In 16 bits dx may follow from the addend's gradient as it is written, rounded, where that is wanted:
+// kernels then read it in place of dy, dy2 and the mask.
 BatchNormActGrads vjp::batch_norm_act(const Tensor& dy, const Tensor& dy2, const Tensor& x,
                                       const NormState& norm, const Tensor& addend,
                                       const NormState& addend_norm, const Tensor& alpha, const Tensor& mask,

@@ -28,8 +28,10 @@ struct CallCheck {
 /// Watches one run of a program. Every call is made again on the CPU, in float64 wherever the op takes it, on
 /// copies of its inputs. An element may be off by rounding to its dtype once or so, and by what the roundings
 /// of a computation in float32 (TF32 where it is allowed, or the op's own dtype) make of it: how far it moves
-/// when every input moves by a rounding, times a factor for the length of sums. A 16-bit product with a bias
-/// may also be rounded before the bias is added.
+/// when every input moves by a rounding, times a factor for the length of sums. Beyond that, kernels may
+/// round where their ops let them: a 16-bit product before its bias is added; a 16-bit gradient that goes on
+/// through a norm, where it is the addend's gradient as well; and the sum of exponentials in cross-entropy,
+/// and the probabilities in its gradient, at 1, beside which a small loss is nothing.
 class CallVerifier final : public ProgramWatch {
  public:
   explicit CallVerifier(Device device) : device_(device) {}

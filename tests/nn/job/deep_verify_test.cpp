@@ -30,19 +30,22 @@ class DeepVerify : public RandomJob {};
 
 TEST_P(DeepVerify, SoundRandomNetworksRaiseNoAlarm) {
   Counts all;
-  for_cases(test::random_cases(12), {}, [&](const Case& c) {
+  std::string alarms;  // of all networks: one does not hide those behind it
+  for_cases(test::random_cases(12), DType::kFloat32, [&](const Case& c) {
     std::optional<DType> precision;
-    if (c.dtype == DType::kFloat32 && c.seed % 2 == 0) precision = DType::kBFloat16;
+    if (c.seed % 2 == 0) precision = DType::kBFloat16;
     const Outcome outcome = train_by_job(c, any_training(c.seed),
                                          {.precision = precision,
                                           .layout = layout_of_case(c.seed),
                                           .passes = {.verify = false, .verify_calls = true}});
     const Counts counts = counts_of(outcome.report);
-    EXPECT_EQ(counts.wrong, 0u) << outcome.report;
+    if (counts.wrong > 0) alarms += fmt::format("seed {}\n{}\n", c.seed, outcome.report);
+    all.wrong += counts.wrong;
     all.calls += counts.calls;
     all.unchecked += counts.unchecked;
     EXPECT_GT(counts.calls, 0u);
   });
+  EXPECT_EQ(all.wrong, 0u) << alarms;
   EXPECT_LE(all.unchecked, all.calls / 20);
 }
 
@@ -50,7 +53,7 @@ TEST_P(DeepVerify, FindsSeededFaultsInRandomNetworks) {
   using namespace passes::testing;
   int seeded = 0, found = 0;
   std::string missed;
-  for_cases(test::random_cases(12), {}, [&](const Case& c) {
+  for_cases(test::random_cases(12), DType::kFloat32, [&](const Case& c) {
     const RandomNetwork network = make_network(c);
     const auto optimizer = plain_training().make_optimizer(network.parameters());
     TrainJob job(network, *optimizer,
@@ -72,7 +75,9 @@ TEST_P(DeepVerify, FindsSeededFaultsInRandomNetworks) {
       const passes::CallCheck* const wrong = verifier.first_wrong();
       const bool is_it = wrong != nullptr && wrong->call == call;
       found += is_it ? 1 : 0;
-      if (!is_it) missed += fmt::format("seed {}: {}\n", c.seed, passes::to_string(verifier.checks()[call]));
+      if (is_it) continue;
+      missed += fmt::format("seed {}: {}\n", c.seed, passes::to_string(verifier.checks()[call]));
+      if (wrong != nullptr) missed += fmt::format("  found {}\n", passes::to_string(*wrong));
     }
   });
   EXPECT_GT(seeded, 0);
