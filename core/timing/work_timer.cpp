@@ -1,11 +1,11 @@
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <vector>
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/base/log.h>
-#include <sinter/core/timing/median_time.h>
 #include <sinter/core/timing/work_timer.h>
 
 namespace sinter {
@@ -13,6 +13,8 @@ namespace {
 
 constexpr uint8_t kFiller =
     0x3C;  // repeated, it reads as 0.0115 in float32 and bfloat16 and as 1.06 in float16
+// Microseconds; other programs take a core for tens of thousands.
+constexpr double kLongOnCpu = 2e5;
 constexpr size_t kLeastFlush = size_t{32} << 20;
 constexpr size_t kMostFlush = size_t{256} << 20;
 
@@ -58,16 +60,19 @@ class DeviceTimer final : public WorkTimer {
     return block;
   }
 
-  double measure(const std::function<void()>& queue, double hopeless) override {
+  double measure(const std::function<void()>& queue, TimeBudget& budget) override {
     const auto run = [&] {
       // The flush also keeps a GPU busy while the host queues the work, so that the host's time is not
       // measured.
       if (flush_ != nullptr) memory().fill(flush_, kFiller, flush_bytes_, stream_.id);
       const auto start = backend_.mark_time(stream_);
+      const auto host_start = std::chrono::steady_clock::now();
       queue();
-      return backend_.mark_time(stream_)->microseconds_since(*start);
+      const std::chrono::duration<double, std::micro> host = std::chrono::steady_clock::now() - host_start;
+      const double time = backend_.mark_time(stream_)->microseconds_since(*start);
+      return RunTime{time, std::min(host.count(), time)};
     };
-    return median_time(run, hopeless);
+    return budget.measure(run, stream_.device.is_cpu() ? kLongOnCpu : TimeBudget::kLong);
   }
 
  private:

@@ -4,10 +4,10 @@
 
 #include <cstddef>
 #include <functional>
-#include <limits>
 #include <memory>
 
 #include <sinter/core/runtime/backend.h>
+#include <sinter/core/timing/time_budget.h>
 
 namespace sinter {
 
@@ -23,9 +23,8 @@ class WorkTimer {
   /// Zero bytes give nullptr. Throws OutOfMemory.
   virtual void* scratch(size_t bytes) = 0;
 
-  /// Microseconds of the work that `queue` puts on stream(): its median_time().
-  virtual double measure(const std::function<void()>& queue,
-                         double hopeless = std::numeric_limits<double>::infinity()) = 0;
+  /// Microseconds of the work that `queue` puts on stream(), as `budget` measures them.
+  virtual double measure(const std::function<void()>& queue, TimeBudget& budget) = 0;
 };
 
 /// A timer for `device`, whose memory comes from the device and not from the pool, and goes back there with

@@ -41,7 +41,11 @@ TrainerBase::TrainerBase(const TrainerOptions& options, Device device, const Tra
       metadata_(metadata),
       train_loader_(plan.images, plan.loader),
       scaler_(nn::GradScaler::options_for(compute_dtype(options))),
-      timer_(device) {
+      timer_(device),
+      timing_notice_([this](const std::string& line) {
+        if (bar_) bar_->finish();  // shows itself again
+        say(line);
+      }) {
   settings::set_allow_tf32(*options.precision == "tf32");
   if (!options.checkpoints.empty() && ranks.rank() == 0)
     checkpoints_ = std::make_unique<nn::CheckpointFolder>(options.checkpoints);

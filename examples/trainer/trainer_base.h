@@ -30,6 +30,7 @@
 #include "run/run_folder.h"
 #include "run/step_log.h"
 #include "run/step_timer.h"
+#include "trainer/timing_notice.h"
 #include "trainer/trainer_options.h"
 
 namespace sinter::examples {
@@ -285,10 +286,11 @@ class TrainerBase {
   BestTest best_;
   EpochStats stats_;
   StepTimer timer_;
-  std::unique_ptr<RunFolder> run_folder_;          // null: without a log
-  std::unique_ptr<GpuMeter> meter_;                // the same
-  std::optional<StepLog> step_log_;                // of the present epoch
-  std::optional<ProgressBar> bar_;                 // of the present epoch
+  std::unique_ptr<RunFolder> run_folder_;  // null: without a log
+  std::unique_ptr<GpuMeter> meter_;        // the same
+  std::optional<StepLog> step_log_;        // of the present epoch
+  std::optional<ProgressBar> bar_;         // of the present epoch
+  TimingNotice timing_notice_;
   std::chrono::steady_clock::time_point started_;  // the first step of this process
   // Of this process, all epochs together.
   struct {

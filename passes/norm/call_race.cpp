@@ -6,8 +6,8 @@
 
 #include <sinter/core/base/log.h>
 #include <sinter/core/runtime/backend.h>
-#include <sinter/core/runtime/plan_cache.h>
 #include <sinter/core/runtime/settings.h>
+#include <sinter/core/timing/choose_plan.h>
 #include <sinter/core/timing/work_timer.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/passes/norm/call_race.h>
@@ -44,9 +44,9 @@ class Candidates final : public PlanCandidates {
   std::string name(size_t i) const override { return contenders_[i]->name; }
   bool build(size_t) override { return true; }
   bool prepare_timing() override { return true; }
-  std::optional<double> time(size_t i) override {
+  std::optional<double> time(size_t i, TimeBudget& budget) override {
     try {
-      times_[i] = contenders_[i]->time();
+      times_[i] = contenders_[i]->time(budget);
       log::debug("[race] {}: {:.1f} us", name(i), *times_[i]);
     } catch (const Error& error) {
       synchronize(race_.device);  // throws if it is the GPU that is lost
@@ -93,14 +93,14 @@ GraphNode& CopiedCalls::add(const GraphNode& node) {
   return made;
 }
 
-double CopiedCalls::time(const std::function<bool(const Program&)>& accepts) {
+double CopiedCalls::time(TimeBudget& budget, const std::function<bool(const Program&)>& accepts) {
   Program program(std::move(graph_), device_);
   if (accepts && !accepts(program)) throw_error<Unsupported>("[race] this way is not worth a try");
   const std::unique_ptr<WorkTimer> timer = make_work_timer(device_);
   const StreamGuard guard(timer->stream());
   const auto run = [&] { program.run({}); };
-  for (int warm_up = 0; warm_up < 2; ++warm_up) run();  // code is loaded, work captured
-  return timer->measure(run);
+  run();  // loads the code; the one with which measuring begins captures the work
+  return timer->measure(run, budget);
 }
 
 Verdict run_race(const Race& race) {

@@ -10,6 +10,7 @@
 
 #include <sinter/core/executor/program.h>
 #include <sinter/core/graph/graph.h>
+#include <sinter/core/timing/time_budget.h>
 #include <sinter/passes/pass.h>
 
 namespace sinter::passes {
@@ -24,10 +25,10 @@ class CopiedCalls {
   /// To be edited before the calls are timed.
   Graph& graph() { return *graph_; }
 
-  /// Microseconds of all calls, one after the other and out of a cold cache: a median. `accepts` sees the
-  /// program before anything runs; if it returns false, Unsupported is thrown. Takes the graph. Throws
-  /// Unsupported and OutOfMemory.
-  double time(const std::function<bool(const Program&)>& accepts = {});
+  /// Microseconds of all calls, one after the other and out of a cold cache: as `budget`
+  /// measures them. `accepts` sees the program before anything runs; if it returns false, Unsupported is
+  /// thrown. Takes the graph. Throws Unsupported and OutOfMemory.
+  double time(TimeBudget& budget, const std::function<bool(const Program&)>& accepts = {});
 
  private:
   Device device_;
@@ -37,8 +38,8 @@ class CopiedCalls {
 
 /// One way to make the calls.
 struct Contender {
-  std::string name;              ///< what files remember it by
-  std::function<double()> time;  ///< microseconds; throws if it cannot run
+  std::string name;                                ///< what files remember it by
+  std::function<double(TimeBudget& budget)> time;  ///< microseconds; throws if it cannot run
 };
 
 struct Race {

@@ -46,12 +46,12 @@ void move_to_cudnn(Graph& graph, const NormPair& pair) {
 }
 
 /// Microseconds of a pair out of a cold cache, under cuDNN or as it is.
-double time_pair(const NormPair& pair, bool cudnn) {
+double time_pair(const NormPair& pair, bool cudnn, TimeBudget& budget) {
   CopiedCalls calls(pair.forward->outputs[0]->spec.device);
   GraphNode& forward = calls.add(*pair.forward);
   GraphNode& gradient = calls.add(*pair.gradient);
   if (cudnn) move_to_cudnn(calls.graph(), {&forward, &gradient});
-  return calls.time();
+  return calls.time(budget);
 }
 
 }  // namespace
@@ -76,8 +76,8 @@ Verdict race_norm_backends(const NormPair& pair) {
                    .topic = fmt::format("norms, cudnn {}", ops::cudnn_norm().version),
                    .problem = fmt::format("{} {} {} {}{}", x.dtype, x.shape, to_string(options.layout),
                                           to_string(options.activation), adds ? " add" : ""),
-                   .usual = {"sinter", [&] { return time_pair(pair, false); }},
-                   .other = {"cudnn", [&] { return time_pair(pair, true); }},
+                   .usual = {"sinter", [&](TimeBudget& budget) { return time_pair(pair, false, budget); }},
+                   .other = {"cudnn", [&](TimeBudget& budget) { return time_pair(pair, true, budget); }},
                    .usual_words = "on Sinter's kernels"});
 }
 

@@ -47,14 +47,14 @@ std::string specs_of(const GraphNode& node) {
   return text;
 }
 
-double time(const SummableNorm& norm, bool sums) {
+double time(const SummableNorm& norm, bool sums, TimeBudget& budget) {
   CopiedCalls calls(norm.norm->outputs[0]->spec.device);
   GraphNode& convolution = calls.add(*norm.convolution);
   const SummableNorm copied{&convolution, &calls.add(*norm.norm), norm.image, norm.sums};
-  if (!sums) return calls.time();
+  if (!sums) return calls.time(budget);
   take_sums(calls.graph(), copied);
   // A kernel that computes first and sums afterwards only costs time here.
-  return calls.time([](const Program& program) { return program.calls().front().kernel == "cudnn"; });
+  return calls.time(budget, [](const Program& program) { return program.calls().front().kernel == "cudnn"; });
 }
 
 /// Times the convolution and the norm, with a pass over the result and without.
@@ -66,8 +66,8 @@ Verdict race_sums(const SummableNorm& norm) {
                    .problem = fmt::format("{}{} then {}{} takes {}", to_string(norm.convolution->attributes),
                                           specs_of(*norm.convolution), to_string(norm.norm->attributes),
                                           specs_of(*norm.norm), norm.sums),
-                   .usual = {"apart", [&] { return time(norm, false); }},
-                   .other = {"sums", [&] { return time(norm, true); }},
+                   .usual = {"apart", [&](TimeBudget& budget) { return time(norm, false, budget); }},
+                   .other = {"sums", [&](TimeBudget& budget) { return time(norm, true, budget); }},
                    .usual_words = "with a pass of its own"});
 }
 

@@ -68,6 +68,11 @@ auto_keeps_to_a_limit() {
   [ -z "$(taken)" ] || fail "a run that is resumed took a batch of its own"
 }
 
+auto_takes_no_more_images_than_there_are() {
+  run 0 --batch auto --for 8GiB --epochs 1 --max-steps 1 && says ": there are no more"
+  [ "$(taken)" = 1408 ] || fail "of 1437 images it takes $(taken)"
+}
+
 ranks_take_one_batch() {
   "$program" --help | grep -q -- --processes || return 0
   run 0 --processes 2 --batch auto --for 100MiB --max-steps 1 --epochs 1
@@ -86,5 +91,6 @@ mistakes_are_refused() {
 a_plan_tells_memory_and_time_and_writes_nothing
 the_plan_of_a_gpu_needs_none
 auto_keeps_to_a_limit
+auto_takes_no_more_images_than_there_are
 ranks_take_one_batch
 mistakes_are_refused

@@ -23,6 +23,7 @@
 #include <sinter/core/runtime/plan_cache.h>
 #include <sinter/core/runtime/plan_store.h>
 #include <sinter/core/runtime/settings.h>
+#include <sinter/core/timing/choose_plan.h>
 #include <sinter/core/timing/work_timer.h>
 
 namespace sinter::cuda {
@@ -32,11 +33,7 @@ constexpr size_t kMostMeasured = 16;  // for each approach
 // Engines with sums, or an epilogue, are few and alike, and most are compiled when they are built.
 constexpr size_t kMostMeasuredOfSums = 4, kMostMeasuredOfEpilogues = 8;
 constexpr size_t kMostMeasuredBesideOwn = 3;  // where Sinter's own plan is one of them
-constexpr double kHopeless = 1.5;             // times the best time: fewer runs are enough to tell
-// Of favourites of each approach; behind them the search ends once so many microseconds went into hopeless
-// ones.
-constexpr size_t kFavourites = 4;
-constexpr double kMostWasted = 2e5;
+constexpr size_t kFavourites = 4;             // of each approach
 // Times what memory takes for x, weight and y once: no plan is worth a search beside an own one of that time.
 constexpr double kNearMemory = 1.5;
 
@@ -196,8 +193,7 @@ class ConvCandidates final : public PlanCandidates {
   }
 
   bool build(size_t i) override {
-    const bool has_wasted = wasted_ > kMostWasted && i >= kFavourites * approaches_.size();
-    if (best_time_ <= good_time_ || has_wasted) return false;
+    if (best_time_ <= good_time_) return false;
     if (candidates_[i].plan != nullptr) {  // an own one
       return candidates_[i].plan->workspace_bytes() <= problem_.workspace_limit;
     }
@@ -212,14 +208,19 @@ class ConvCandidates final : public PlanCandidates {
     return true;
   }
 
-  std::optional<double> time(size_t i) override {
+  size_t favourites() const override {
+    const auto proposes = [](const Approach& approach) { return !approach.configs.empty(); };
+    return kFavourites *
+           static_cast<size_t>(std::max<int64_t>(std::ranges::count_if(approaches_, proposes), 1));
+  }
+
+  std::optional<double> time(size_t i, TimeBudget& budget) override {
     const ConvPlan& plan = *candidates_[i].plan;
     try {
       grow_workspace(plan.workspace_bytes());
       const auto run = [&] { plan.run(timer_->stream(), arrays_, workspace_); };
-      const double time = timer_->measure(run, kHopeless * best_time_);
-      if (time > kHopeless * best_time_) wasted_ += 2 * time;  // at least so often it ran
-      best_time_ = std::min(best_time_, time);
+      const double time = timer_->measure(run, budget);
+      best_time_ = budget.best();
       log::debug("[cudnn] {}: {:.1f} us, {} bytes, {}", to_string(problem_), time, plan.workspace_bytes(),
                  plan.name());
       return time;
@@ -268,7 +269,7 @@ class ConvCandidates final : public PlanCandidates {
   std::list<Approach> approaches_;  // candidates point into it
   std::vector<Candidate> candidates_;
   std::unique_ptr<WorkTimer> timer_;
-  double best_time_ = std::numeric_limits<double>::infinity(), good_time_ = 0, wasted_ = 0;  // microseconds
+  double best_time_ = std::numeric_limits<double>::infinity(), good_time_ = 0;  // microseconds
   ConvArrays arrays_;
   void* workspace_ = nullptr;
   size_t workspace_bytes_ = 0;

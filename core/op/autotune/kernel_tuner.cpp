@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <span>
 #include <utility>
@@ -9,13 +8,13 @@
 #include <sinter/core/op/autotune/choose_by_time.h>
 #include <sinter/core/op/autotune/kernel_tuner.h>
 #include <sinter/core/runtime/settings.h>
+#include <sinter/core/timing/choose_plan.h>
 
 namespace sinter {
 namespace {
 
 constexpr size_t kAlignment = 16;            // that kernels of such ops may ask for
 constexpr size_t kWorkspaceAlignment = 256;  // KernelContext::workspace()
-constexpr double kSlowerThanTheBest = 1.5;   // fewer runs are enough to tell
 
 size_t offset_of(const KernelQuery& query, size_t i) {
   return i < query.inputs().size() ? reinterpret_cast<uintptr_t>(query.inputs()[i].data) % kAlignment : 0;
@@ -73,7 +72,7 @@ class Trials final : public PlanCandidates {
     }
   }
 
-  std::optional<double> time(size_t i) override {
+  std::optional<double> time(size_t i, TimeBudget& budget) override {
     const KernelChoice& choice = candidates_[i].choice;
     try {
       if (choice.workspace_bytes > workspace_bytes_) {
@@ -84,9 +83,7 @@ class Trials final : public PlanCandidates {
       }
       const KernelContext context(inputs_, outputs_, query_.attributes(), timer_->stream(), workspace_,
                                   choice);
-      const double time =
-          timer_->measure([&] { choice.kernel->run(context); }, kSlowerThanTheBest * best_time_);
-      best_time_ = std::min(best_time_, time);
+      const double time = timer_->measure([&] { choice.kernel->run(context); }, budget);
       log::debug("[autotune] {} {}: {:.1f} us", query_.op().name, name(i), time);
       return time;
     } catch (const OutOfMemory&) {
@@ -118,7 +115,6 @@ class Trials final : public PlanCandidates {
   std::vector<TensorView> inputs_, outputs_;
   void* workspace_ = nullptr;
   size_t workspace_bytes_ = 0;
-  double best_time_ = std::numeric_limits<double>::infinity();
 };
 
 }  // namespace

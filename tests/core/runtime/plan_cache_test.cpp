@@ -1,8 +1,7 @@
-// Measured plans on disk: what is kept, shared and refused, and how a plan is chosen.
+// Measured plans on disk: what is kept, shared and refused.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
@@ -11,7 +10,6 @@
 
 #include <sinter/core/base/log.h>
 #include <sinter/core/runtime/plan_cache.h>
-#include <sinter/core/timing/median_time.h>
 
 namespace sinter {
 namespace {
@@ -170,103 +168,6 @@ TEST(CacheFolder, ComesFromTheEnvironment) {
   EXPECT_EQ(cache_folder(), std::nullopt);
 }
 
-// ---- choose_plan
-
-/// Plans that exist on paper: what they are called, whether they can be built, how long they take.
-class FakeCandidates final : public PlanCandidates {
- public:
-  static constexpr double kNoRoom = -1;  // as a time: there is no room to take it
-  struct Plan {
-    std::string name;
-    bool builds = true;
-    std::optional<double> time;
-    int failures = 0;  // of the first times that it runs
-  };
-
-  explicit FakeCandidates(std::vector<Plan> plans, bool can_time = true)
-      : plans_(std::move(plans)), can_time_(can_time) {}
-
-  size_t count() const override { return plans_.size(); }
-  std::string name(size_t i) const override { return plans_[i].name; }
-  bool build(size_t i) override {
-    for (const size_t before : built) EXPECT_NE(before, i) << "built twice";
-    built.push_back(i);
-    return plans_[i].builds;
-  }
-  bool prepare_timing() override {
-    ++preparations;
-    return can_time_;
-  }
-  std::optional<double> time(size_t i) override {
-    EXPECT_EQ(preparations, 1);
-    timed.push_back(i);
-    if (plans_[i].time == kNoRoom) throw OutOfMemory("[fake] no room");
-    if (std::count(timed.begin(), timed.end(), i) <= plans_[i].failures) return std::nullopt;
-    return plans_[i].time;
-  }
-
-  std::vector<size_t> built, timed;
-  int preparations = 0;
-
- private:
-  std::vector<Plan> plans_;
-  bool can_time_;
-};
-
-const std::vector<FakeCandidates::Plan> kPlans = {{"refused", false, 1.0},
-                                                  {"slow", true, 30.0},
-                                                  {"broken", true, {}},
-                                                  {"fast", true, 10.0},
-                                                  {"middling", true, 20.0}};
-
-using Indices = std::vector<size_t>;
-
-PlanChoice settled(std::optional<size_t> plan) {
-  return {.plan = plan, .settled = true};
-}
-PlanChoice for_now(std::optional<size_t> plan) {
-  return {.plan = plan, .settled = false};
-}
-
-TEST(ChoosePlan, TakesTheFastestAndRemembersIt) {
-  PlanCache cache(std::nullopt, "gpu");
-  FakeCandidates candidates(kPlans);
-  EXPECT_EQ(choose_plan(cache, "p", candidates, Timing::kNow, 10), settled(3));
-  EXPECT_EQ(candidates.timed, Indices({1, 2, 3, 4, 2}));
-  EXPECT_EQ(cache.find("p"), (TunedPlan{"fast", 10.0, {{"slow", 30.0}, {"middling", 20.0}}}));
-
-  FakeCandidates again(kPlans);
-  EXPECT_EQ(choose_plan(cache, "p", again, Timing::kNow, 10), settled(3));
-  EXPECT_EQ(again.built, Indices({3}));
-  EXPECT_TRUE(again.timed.empty());
-  EXPECT_EQ(again.preparations, 0) << "memory is not taken for nothing";
-}
-
-TEST(ChoosePlan, TheFirstStaysWithinTheMargin) {
-  for (const auto& [second, chosen] : {std::pair(96.1, 0u), {95.9, 1u}}) {
-    PlanCache cache(std::nullopt, "gpu");
-    FakeCandidates candidates({{"first", true, 100.0}, {"second", true, second}, {"third", true, 96.05}});
-    EXPECT_EQ(choose_plan(cache, "p", candidates, Timing::kNow, 10, 0.04), settled(chosen)) << second;
-    EXPECT_EQ(cache.find("p")->microseconds, chosen == 0 ? 100.0 : second) << "as it was measured";
-  }
-}
-
-TEST(ChoosePlan, BuildsWhatIsKnownAndNothingElse) {
-  PlanCache cache(std::nullopt, "gpu");
-  FakeCandidates unknown(kPlans);
-  EXPECT_EQ(build_known_plan(cache, "p", unknown), std::nullopt);
-  for (const char* gone : {"not listed any more", "refused"}) {
-    cache.store("p", {gone, 1.0});
-    FakeCandidates candidates(kPlans);
-    EXPECT_EQ(build_known_plan(cache, "p", candidates), std::nullopt) << gone;
-  }
-  cache.store("p", {"middling", 20.0});
-  FakeCandidates candidates(kPlans);
-  EXPECT_EQ(build_known_plan(cache, "p", candidates), 4u);
-  EXPECT_EQ(candidates.built, Indices({4}));
-  EXPECT_TRUE(candidates.timed.empty());
-}
-
 TEST(OnlyKnownPlans, AreWantedOnTheThreadThatSaysSo) {
   EXPECT_FALSE(OnlyKnownPlans::wanted());
   {
@@ -276,126 +177,6 @@ TEST(OnlyKnownPlans, AreWantedOnTheThreadThatSaysSo) {
     std::thread([] { EXPECT_FALSE(OnlyKnownPlans::wanted()); }).join();
   }
   EXPECT_FALSE(OnlyKnownPlans::wanted());
-}
-
-TEST(ChoosePlan, MeasuresNoMoreThanAsked) {
-  PlanCache cache(std::nullopt, "gpu");
-  FakeCandidates candidates(kPlans);
-  EXPECT_EQ(choose_plan(cache, "p", candidates, Timing::kNow, 2), settled(1));
-  EXPECT_EQ(candidates.timed, Indices({1, 2, 2})) << "a plan that cannot be built does not count";
-}
-
-TEST(ChoosePlan, WithoutMeasuringTakesTheFirstThatBuildsAndForgetsIt) {
-  PlanCache cache(std::nullopt, "gpu");
-  FakeCandidates candidates(kPlans);
-  EXPECT_EQ(choose_plan(cache, "p", candidates, Timing::kNever, 10), settled(1));
-  EXPECT_TRUE(candidates.timed.empty());
-  EXPECT_EQ(cache.find("p"), std::nullopt);
-}
-
-TEST(ChoosePlan, WhereTimingIsImpossibleNowTheChoiceIsForNow) {
-  PlanCache cache(std::nullopt, "gpu");
-  FakeCandidates captured(kPlans);
-  EXPECT_EQ(choose_plan(cache, "p", captured, Timing::kNotNow, 10), for_now(1));
-  EXPECT_EQ(captured.preparations, 0);
-  FakeCandidates untimeable(kPlans, false);
-  EXPECT_EQ(choose_plan(cache, "p", untimeable, Timing::kNow, 10), for_now(1));
-  EXPECT_TRUE(untimeable.timed.empty());
-  EXPECT_EQ(cache.find("p"), std::nullopt);
-}
-
-TEST(ChoosePlan, WithoutMeasuringTakesWhatTheCacheKnows) {
-  for (const Timing timing : {Timing::kNever, Timing::kNotNow}) {
-    PlanCache cache(std::nullopt, "gpu");
-    cache.store("p", {"middling", 20.0});
-    FakeCandidates candidates(kPlans);
-    EXPECT_EQ(choose_plan(cache, "p", candidates, timing, 10), settled(4));
-  }
-}
-
-TEST(ChoosePlan, MeasuresAnewWhenTheRememberedPlanIsGone) {
-  for (const char* gone : {"not listed any more", "refused"}) {
-    PlanCache cache(std::nullopt, "gpu");
-    cache.store("p", {gone, 1.0});
-    FakeCandidates candidates(kPlans);
-    EXPECT_EQ(choose_plan(cache, "p", candidates, Timing::kNow, 10), settled(3));
-    EXPECT_EQ(cache.find("p")->name, "fast");
-  }
-}
-
-TEST(ChoosePlan, PassesOverPlansForWhichMemoryIsShort) {
-  const double too_much = FakeCandidates::kNoRoom;
-  PlanCache cache(std::nullopt, "gpu");
-  FakeCandidates candidates({{"huge", true, too_much}, {"slow", true, 30.0}, {"fast", true, 10.0}});
-  EXPECT_EQ(choose_plan(cache, "p", candidates, Timing::kNow, 2), for_now(2))
-      << "a plan that was not timed does not count";
-  EXPECT_EQ(cache.find("p"), std::nullopt) << "with more memory another may win";
-
-  FakeCandidates huge({{"refused", false, too_much}, {"huge", true, too_much}, {"as huge", true, too_much}});
-  EXPECT_EQ(choose_plan(cache, "p", huge, Timing::kNow, 10), for_now(1));
-  EXPECT_EQ(cache.find("p"), std::nullopt);
-}
-
-TEST(ChoosePlan, APlanThatFailedOnceMayStillWin) {
-  PlanCache cache(std::nullopt, "gpu");
-  FakeCandidates candidates({{"fast", true, 10.0, 1}, {"slow", true, 30.0}});
-  EXPECT_EQ(choose_plan(cache, "p", candidates, Timing::kNow, 10), settled(0));
-  EXPECT_EQ(candidates.timed, Indices({0, 1, 0}));
-  EXPECT_EQ(cache.find("p"), (TunedPlan{"fast", 10.0, {{"slow", 30.0}}}));
-
-  PlanCache other(std::nullopt, "gpu");
-  FakeCandidates broken({{"fast", true, 10.0, 2}, {"slow", true, 30.0}});
-  EXPECT_EQ(choose_plan(other, "p", broken, Timing::kNow, 10), settled(1)) << "twice is no accident";
-}
-
-TEST(ChoosePlan, FindsNothingWhereNothingWorks) {
-  PlanCache cache(std::nullopt, "gpu");
-  FakeCandidates none({});
-  EXPECT_EQ(choose_plan(cache, "p", none, Timing::kNow, 10), for_now(std::nullopt));
-  FakeCandidates refused({{"a", false, {}}, {"b", false, {}}});
-  EXPECT_EQ(choose_plan(cache, "p", refused, Timing::kNow, 10), for_now(std::nullopt));
-  FakeCandidates broken({{"a", true, {}}});
-  EXPECT_EQ(choose_plan(cache, "p", broken, Timing::kNow, 10), for_now(std::nullopt));
-  EXPECT_EQ(cache.find("p"), std::nullopt);
-}
-
-// ---- median_time
-
-/// The times of consecutive runs; counts them.
-struct Samples {
-  std::vector<double> times;
-  mutable size_t runs = 0;
-
-  double operator()() const { return times.at(runs++); }
-};
-
-constexpr double kNeverHopeless = std::numeric_limits<double>::infinity();
-
-TEST(MedianTime, IsTheMiddleOfFiveRuns) {
-  const Samples samples{{900, 5, 1, 4, 2, 3}};
-  EXPECT_EQ(median_time(samples, kNeverHopeless), 3) << "the run that warms up does not count";
-  EXPECT_EQ(samples.runs, 6u);
-}
-
-TEST(MedianTime, OneDisturbedRunDecidesNothing) {
-  for (size_t disturbed = 0; disturbed < 6; ++disturbed) {
-    Samples samples{{10, 10, 10, 10, 10, 10}};
-    samples.times[disturbed] = 1000;
-    EXPECT_EQ(median_time(samples, 15), 10) << "run " << disturbed;
-    EXPECT_EQ(samples.runs, 6u);
-  }
-}
-
-TEST(MedianTime, TwoHopelessRunsAreEnough) {
-  const Samples samples{{20, 40, 30, 1, 1, 1}};
-  EXPECT_EQ(median_time(samples, 15), 30);
-  EXPECT_EQ(samples.runs, 3u);
-}
-
-TEST(MedianTime, OneRunIsEnoughAtTwiceThat) {
-  const Samples samples{{50, 40, 1, 1, 1, 1}};
-  EXPECT_EQ(median_time(samples, 15), 40);
-  EXPECT_EQ(samples.runs, 2u);
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ struct Script {
   Names timed, prepared;
   std::map<std::string, int> runs;
   std::string running;
-  double hopeless = 0;
+  double best = 0;  // before the last was timed
   int timers = 0;
   std::vector<uintptr_t> offsets;  // of the inputs of the last run
 };
@@ -113,11 +113,11 @@ class ScriptedTimer final : public WorkTimer {
     if (bytes > script.largest_scratch) throw OutOfMemory("[test] no room");
     return block_;  // the kernels touch nothing
   }
-  double measure(const std::function<void()>& queue, double hopeless) override {
+  double measure(const std::function<void()>& queue, TimeBudget& budget) override {
     queue();
     script.timed.push_back(script.running);
-    script.hopeless = hopeless;
-    return script.times.at(script.running);
+    script.best = budget.best();
+    return budget.measure([] { return RunTime{script.times.at(script.running)}; });
   }
 
  private:
