@@ -35,7 +35,7 @@ a_run_says_what_it_means() {
   for key in '"model": "resnet20"' '"small_stem"\|"in_channels": "3"' '"data_fingerprint": "[0-9a-f]*"' '"run": "[0-9a-f]*"' '"mean": \['; do
     grep -q "$key" run/run.json || fail "run.json lacks $key"
   done
-  tr -d ' \n' <run/run.json | grep -qF '"classes":["a","b","c"]' || fail "run.json lacks the classes"
+  grep -qF '"classes":["a","b","c"]' <(tr -d ' \n' <run/run.json) || fail "run.json lacks the classes"
   grep -qF '\"classes\":[\"a\",\"b\",\"c\"]' run/checkpoint-*/state.json || fail "the checkpoint lacks the classes"
   for file in w best; do
     head -c 2000 $file.safetensors >head

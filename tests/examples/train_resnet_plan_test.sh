@@ -74,7 +74,7 @@ auto_takes_no_more_images_than_there_are() {
 }
 
 ranks_take_one_batch() {
-  "$program" --help | grep -q -- --processes || return 0
+  grep -q -- --processes <("$program" --help) || return 0
   run 0 --processes 2 --batch auto --for 100MiB --max-steps 1 --epochs 1
   [ $(($(taken) % 32)) = 0 ] || fail "two ranks take $(taken)"
   says "$(($(taken) / 2)) images of each batch on each"
