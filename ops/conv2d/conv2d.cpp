@@ -3,7 +3,7 @@
 #include <utility>
 
 #include <sinter/core/base/checked.h>
-#include <sinter/core/op/autotune/kernel_tuner.h>
+#include <sinter/core/op/autotune/choose_by_time.h>
 #include <sinter/core/op/dispatch.h>
 #include <sinter/core/runtime/plan_cache.h>
 #include <sinter/ops/cast/cast.h>
@@ -108,10 +108,10 @@ std::vector<TensorSpec> infer_conv2d_bias_act(const InferContext& context) {
 }
 
 /// A plan may be there for one kernel and not yet for the other: the tuner would keep the choice between
-/// those that are ready. However little a convolution moves, its kernels differ much.
+/// those that are ready.
 KernelChoice choose_conv2d_bias_act(const Op& op, Device device, const KernelQuery& query) {
   if (device.is_cpu() || OnlyKnownPlans::wanted()) return choose_by_estimate(op, device, query);
-  return KernelTuner::instance().choose(op, device, query, 0);
+  return choose_by_time(op, device, query);
 }
 
 Conv2dAttributes recorded(const char* tag, const Conv2dOptions& options) {

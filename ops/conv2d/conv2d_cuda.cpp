@@ -1,5 +1,4 @@
-// Registers the GPU's convolution kernels: cuDNN's where it has a plan, else Sinter's own; and by time one
-// for few results.
+// Registers the GPU's convolution kernels: cuDNN's where it has a plan, else Sinter's own.
 #include <array>
 #include <memory>
 #include <utility>
@@ -9,7 +8,6 @@
 #include <sinter/core/cuda/cuda_check.h>
 #include <sinter/core/cuda/cudnn/cudnn_conv_plan.h>
 #include <sinter/core/cuda/cudnn/depthwise_conv_plan.h>
-#include <sinter/core/cuda/device_traits.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/conv2d/conv2d_kernels_cuda.h>
 
@@ -207,7 +205,7 @@ std::shared_ptr<const Prepared> prepare_cudnn(const KernelQuery& query) {
     problem.sums = true;
   }
   if constexpr (tail == Tail::kActByPlan) {
-    // Seen where plans repeat an addend: a fault, misaligned addresses (9.14, float16, NHWC).
+    // Plans that repeat an addend fault (seen: 9.14, float16, NHWC: misaligned addresses).
     if (has_one_addend(query)) return nullptr;
     problem.epilogue = epilogue_of(query);
     if (!problem.epilogue.is_there()) return nullptr;
@@ -303,36 +301,6 @@ double ranked(const KernelQuery&, const Prepared*) {
   return rank;
 }
 
-// ---- Sinter's own, for few results
-
-template <int columns>
-Kernel split_kernel(const char* name) {
-  constexpr auto geometry = geometry_of<ConvPass::kForward, Tail::kActByPlan, KernelQuery>;
-  return {.device = DeviceType::kCuda,
-          .name = name,
-          .can_run =
-              [](const KernelQuery& query) {
-                for (size_t i = 0; i < 4; ++i) {
-                  if (query.has_input(i) && !query.is_aligned(i, cuda::kConvAlignment)) return false;
-                }
-                return conv2d_split_can_run(geometry(query), query.input(0).dtype, query.input(0).device);
-              },
-          // With many tiles there is no reason to look for blocks.
-          .microseconds =
-              [](const KernelQuery& query, const Prepared*) {
-                const int processors = cuda::device_traits(query.input(0).device.index).processors;
-                return conv2d_split_of(geometry(query), columns, processors).tiles <= 4 * processors ? 4.0
-                                                                                                     : 900.0;
-              },
-          .run =
-              [](const KernelContext& context) {
-                run_conv2d_split_cuda(context.stream(),
-                                      geometry_of<ConvPass::kForward, Tail::kActByPlan>(context),
-                                      context.input(0).dtype, columns, context.input(0).data,
-                                      context.input(1).data, bias_act_of(context), context.output(0).data);
-              }};
-}
-
 void add_kernels_with_act(OpRegistry& registry) {
   constexpr ConvPass pass = ConvPass::kForward;
   const auto add = [&](Kernel kernel, double (*microseconds)(const KernelQuery&, const Prepared*)) {
@@ -341,8 +309,6 @@ void add_kernels_with_act(OpRegistry& registry) {
   };
   add({.device = DeviceType::kCuda, .name = "direct", .run = run_direct<pass, Tail::kActByPass>},
       ranked<1000>);
-  registry.add_kernel("conv2d_bias_act", split_kernel<32>("split_32"));
-  registry.add_kernel("conv2d_bias_act", split_kernel<64>("split_64"));
   add(cudnn_kernel<pass, Tail::kActByPass>("cudnn_then_act"), ranked<3>);
   add(cudnn_kernel<pass, Tail::kActByPlan>("cudnn"), ranked<2>);
 }

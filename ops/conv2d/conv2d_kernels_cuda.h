@@ -1,6 +1,5 @@
-// Sinter's own convolution kernels on a GPU. Direct ones: one loop per output element, for every
-// floating-point dtype and every geometry. They are right and not fast, and serve what cuDNN refuses. And one
-// for few results.
+// Sinter's own convolution kernels on a GPU: one loop per output element, for every floating-point dtype and
+// every geometry. They are right and not fast, and serve what cuDNN refuses.
 #pragma once
 
 #include <sinter/core/op/kernel.h>
@@ -35,23 +34,5 @@ void run_bias_act_cuda(const Stream& stream, const Conv2dGeometry& geometry, DTy
 void run_channel_sums_cuda(const Stream& stream, const Conv2dGeometry& geometry, DType dtype, const void* y,
                            void* sums, void* workspace);
 size_t channel_sums_workspace_cuda(const Conv2dGeometry& geometry, DType dtype, Device device);
-
-// ---- few results: split/conv2d_split_kernel.h
-
-/// How a convolution is cut: into tiles of 64 pixels by `columns` (64 or 32) filters, of which each is the
-/// work of `blocks` blocks (1, 2, 4 or 8).
-struct Conv2dSplit {
-  int64_t tiles = 0;
-  int blocks = 1;
-};
-/// For a GPU of so many processors: blocks until these have work, as long as each has two steps of 64 taps
-/// and channels.
-Conv2dSplit conv2d_split_of(const Conv2dGeometry& geometry, int columns, int processors);
-
-/// Channels-last, 16 bits, without groups, channels in eights, a GPU with clusters. Arrays are aligned to 16
-/// bytes.
-bool conv2d_split_can_run(const Conv2dGeometry& geometry, DType dtype, Device device);
-void run_conv2d_split_cuda(const Stream& stream, const Conv2dGeometry& geometry, DType dtype, int columns,
-                           const void* x, const void* weight, const BiasAct& what, void* y);
 
 }  // namespace sinter::ops

@@ -50,7 +50,7 @@ class Conv2dActCuda : public testing_gpu::GpuTest {
 struct Case {
   int64_t n, c, size, o, kernel, stride, padding, groups;
   fused::Activation activation = fused::Activation::kRelu;
-  bool bias = true, addend = true, one_addend = false;
+  bool bias = true, addend = true;
   Layout layout = Layout::kNHWC;
   DType dtype = DType::kFloat16;
 };
@@ -58,10 +58,7 @@ struct Case {
 std::string to_string(const Case& c) {
   return fmt::format("x ({}, {}, {}, {}) to {} kernel {} stride {} groups {} {} {} {}{}{}", c.n, c.c, c.size,
                      c.size, c.o, c.kernel, c.stride, c.groups, c.dtype, to_string(c.layout),
-                     to_string(c.activation), c.bias ? " bias" : "",
-                     c.one_addend ? " one addend"
-                     : c.addend   ? " addend"
-                                  : "");
+                     to_string(c.activation), c.bias ? " bias" : "", c.addend ? " addend" : "");
 }
 
 struct Call {
@@ -79,8 +76,7 @@ struct Call {
     const Shape weight = image_shape(c.layout, c.o, c.c / c.groups, c.kernel, c.kernel);
     const Shape y = conv2d_geometry("test", x, weight, options).y_shape();
     inputs = {maker.tensor(x, -1, 1), maker.tensor(weight, -1, 1),
-              c.bias ? maker.tensor({c.o}, -4, 4) : Tensor(),
-              c.addend ? maker.tensor(c.one_addend ? one_image(y) : y, -8, 8) : Tensor(),
+              c.bias ? maker.tensor({c.o}, -4, 4) : Tensor(), c.addend ? maker.tensor(y, -8, 8) : Tensor(),
               c.activation == fused::Activation::kPRelu ? maker.tensor({c.o}, -1, 1) : Tensor()};
   }
 
@@ -108,27 +104,6 @@ void expect_close(const Tensor& y, const std::vector<double>& expected, double t
   for (const double v : expected) largest = std::max(largest, std::abs(v));
   for (size_t i = 0; i < got.size(); ++i)
     ASSERT_NEAR(got[i], expected[i], tolerance * (1.0 + largest)) << "element " << i;
-}
-
-/// Whether the GPU has clusters of blocks, as Sinter's own kernels for few results take them.
-bool has_clusters() {
-  return cuda::device_traits(0).early_launch;
-}
-
-std::vector<const char*> split_kernels() {
-  return has_clusters() ? std::vector{"split_32", "split_64"} : std::vector<const char*>{};
-}
-
-std::vector<const char*> all_kernels() {
-  std::vector<const char*> kernels{"cudnn", "cudnn_then_act", "direct"};
-  for (const char* const kernel : split_kernels()) kernels.push_back(kernel);
-  return kernels;
-}
-
-/// Whether those kernels take the call.
-bool is_for_split(const Case& c) {
-  return has_clusters() && c.layout == Layout::kNHWC && is_half(c.dtype) && c.groups == 1 && c.c % 8 == 0 &&
-         c.o % 8 == 0;
 }
 
 /// Whether the kernel can run the call; then it is compared.
@@ -182,31 +157,7 @@ TEST_F(Conv2dActCuda, EachKernelAgreesWithTheCpu) {
     EXPECT_TRUE(check(c, "direct", tolerance));
     EXPECT_TRUE(check(c, "cudnn_then_act", tolerance));
     check(c, "cudnn", tolerance);
-    for (const char* kernel : {"split_32", "split_64"})
-      EXPECT_EQ(check(c, kernel, tolerance), is_for_split(c));
   });
-}
-
-// Convolutions whose sums the blocks of a cluster share, from 1 to 8 of them, and edges of every kind.
-TEST_F(Conv2dActCuda, SharedSumsAgreeWithTheCpu) {
-  if (!has_clusters()) GTEST_SKIP() << "the GPU has no clusters of blocks";
-  const Case shapes[] = {
-      {1, 512, 7, 512, 3, 1, 1, 1},  {1, 256, 14, 256, 3, 1, 1, 1}, {1, 256, 14, 512, 3, 2, 1, 1},
-      {1, 2048, 7, 512, 1, 1, 0, 1}, {1, 64, 28, 64, 3, 1, 1, 1},   {1, 1024, 3, 8, 1, 1, 0, 1},
-      {3, 24, 15, 40, 3, 2, 1, 1},   {5, 72, 9, 136, 5, 1, 2, 1},   {2, 40, 5, 72, 2, 3, 2, 1},
-  };
-  for (Case c : shapes) {
-    for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
-      for (const fused::Activation activation : kActivations) {
-        for (const bool one_addend : {false, true}) {
-          c.dtype = dtype, c.activation = activation, c.one_addend = one_addend;
-          c.bias = !one_addend;
-          for (const char* const kernel : split_kernels())
-            EXPECT_TRUE(check(c, kernel, default_tolerance(dtype)));
-        }
-      }
-    }
-  }
 }
 
 TEST_F(Conv2dActCuda, AddsOneImageToAll) {
@@ -257,7 +208,7 @@ TEST_F(Conv2dActCuda, TakesViewsThatAreNotAlignedAndNoBias) {
 }
 
 TEST_F(Conv2dActCuda, AddsItsOwnInput) {
-  for (const char* const kernel : all_kernels()) {
+  for (const char* kernel : {"cudnn", "cudnn_then_act", "direct"}) {
     SCOPED_TRACE(kernel);
     SampleMaker maker(5, DType::kFloat16);
     const Tensor x = maker.tensor({2, 14, 14, 64}, -1, 1), weight = maker.tensor({64, 3, 3, 64}, -1, 1);
@@ -278,7 +229,7 @@ TEST_F(Conv2dActCuda, AddsItsOwnInput) {
 TEST_F(Conv2dActCuda, KeepsInfinitiesAndNaNs) {
   constexpr float kInf = std::numeric_limits<float>::infinity(),
                   kNaN = std::numeric_limits<float>::quiet_NaN();
-  for (const char* const kernel : all_kernels()) {
+  for (const char* kernel : {"cudnn", "cudnn_then_act", "direct"}) {
     for (const fused::Activation activation : {fused::Activation::kRelu, fused::Activation::kPRelu}) {
       SCOPED_TRACE(fmt::format("{} {}", kernel, to_string(activation)));
       const Tensor x = Tensor::full({1, 8, 8, 64}, 0.0, DType::kFloat16),

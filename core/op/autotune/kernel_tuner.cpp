@@ -152,13 +152,12 @@ KernelTuner& KernelTuner::instance() {
   return tuner;
 }
 
-KernelChoice KernelTuner::choose(const Op& op, Device device, const KernelQuery& query,
-                                 size_t least_traffic) {
+KernelChoice KernelTuner::choose(const Op& op, Device device, const KernelQuery& query) {
   const Key key(op, device, query, generation_.load(std::memory_order_acquire));
   if (const auto found = store_.find(key)) return **found;
   std::vector<KernelCandidate> candidates = kernel_candidates(op, device, query);
   const size_t limit = settings::plan_limit();
-  if (candidates.size() == 1 || settings::deterministic() || traffic_of(query) < least_traffic)
+  if (candidates.size() == 1 || settings::deterministic() || traffic_of(query) < kLeastTraffic)
     return *store_.add(key, std::make_shared<KernelChoice>(std::move(candidates[0].choice)), limit);
 
   if (OnlyKnownPlans::wanted()) return std::move(candidates[0].choice);

@@ -25,7 +25,7 @@ class KernelTuner {
  public:
   using MakeTimer = std::function<std::unique_ptr<WorkTimer>(Device)>;
 
-  static constexpr size_t kLeastTraffic = size_t{1} << 20;  // of inputs and outputs: less is mostly not timed
+  static constexpr size_t kLeastTraffic = size_t{1} << 20;  // bytes of inputs and outputs: less is not timed
   static constexpr size_t kMostTimed = 4;                   // kernels of a problem
   static constexpr double kHopeless = 2.5;  // times the least estimate: such kernels are not timed
   static constexpr double kMargin = 0.04;   // the estimate's favourite stays unless another is so much faster
@@ -38,15 +38,14 @@ class KernelTuner {
   /// The process's tuner.
   static KernelTuner& instance();
 
-  /// See choose_by_time(); of calls whose inputs and outputs have `least_traffic` bytes.
-  KernelChoice choose(const Op& op, Device device, const KernelQuery& query,
-                      size_t least_traffic = kLeastTraffic);
+  /// See choose_by_time().
+  KernelChoice choose(const Op& op, Device device, const KernelQuery& query);
 
   /// What was measured for a problem, in this process or by one that left its file; nothing if it was not.
   std::optional<TunedPlan> measured(const Op& op, Device device, const KernelQuery& query);
 
-  /// What was chosen for good for problems of their least traffic and more, a line each. Device indices are
-  /// left out: ranks have GPUs of their own.
+  /// What was chosen for good for problems of kLeastTraffic and more, a line each. Device indices are left
+  /// out: ranks have GPUs of their own.
   std::string choices() const;
   /// Takes over what another process chose, before what was found here or lies on the disk.
   void follow(const std::string& choices);

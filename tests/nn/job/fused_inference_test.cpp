@@ -2,7 +2,6 @@
 // networks of several kinds, and how few calls are left.
 #include <map>
 
-#include <sinter/core/op/dispatch.h>
 #include <sinter/nn/job/infer_job.h>
 #include <sinter/ops/activation/activation.h>
 #include <sinter/ops/concat/concat.h>
@@ -161,41 +160,6 @@ TEST(FusedInference, GivesTheValuesOfEagerCode) {
         EXPECT_EQ(calls, network.left) << infer.report();
       }
     }
-  }
-}
-
-// Kernels that are launched early in a captured job wait for those that write what they read, and write over.
-TEST(FusedInference, KernelsThatAreLaunchedEarlyWait) {
-  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
-  const NoGrad no_grad;
-  const Device device = Device::cuda();
-  Sequential model;
-  for (int i = 0; i < 12; ++i) {
-    model.add(Conv2d(64, 64, 3, {.padding = 1}));
-    model.add(ReLU());
-  }
-  model.to(Layout::kNHWC);
-  model.to(device);
-  model.eval();
-  for (const char* kernel : {"split_32", "split_64"}) {
-    SCOPED_TRACE(kernel);
-    const ForcedKernel forced("conv2d_bias_act", kernel);
-    try {
-      InferJob(model, {.precision = DType::kFloat16})(floats({1, 14, 14, 64}, 0).to(device));
-    } catch (const Unsupported&) {
-      GTEST_SKIP() << "the GPU has no clusters of blocks";
-    }
-    InferJob captured(model, {.precision = DType::kFloat16}),
-        apart(model, {.precision = DType::kFloat16, .program = {.capture = false}});
-    const Tensor other = floats({1, 14, 14, 64}, 99).to(device);
-    for (int run = 0; run < 20; ++run) {
-      const Tensor x = floats({1, 14, 14, 64}, run).to(device);
-      const std::vector<float> expected = apart(x).to(Device::cpu()).to_vector<float>();
-      captured(other);  // whose results are no longer those of x
-      EXPECT_EQ(captured(x).to(Device::cpu()).to_vector<float>(), expected) << "run " << run;
-    }
-    EXPECT_EQ(captured.program().stats().launches, 1U);
-    EXPECT_EQ(calls_of(captured)["conv2d_bias_act"], 12);
   }
 }
 
