@@ -50,7 +50,7 @@ class Conv2dActCuda : public testing_gpu::GpuTest {
 struct Case {
   int64_t n, c, size, o, kernel, stride, padding, groups;
   fused::Activation activation = fused::Activation::kRelu;
-  bool bias = true, addend = true;
+  bool bias = true, addend = true, one_addend = false;
   Layout layout = Layout::kNHWC;
   DType dtype = DType::kFloat16;
 };
@@ -58,7 +58,10 @@ struct Case {
 std::string to_string(const Case& c) {
   return fmt::format("x ({}, {}, {}, {}) to {} kernel {} stride {} groups {} {} {} {}{}{}", c.n, c.c, c.size,
                      c.size, c.o, c.kernel, c.stride, c.groups, c.dtype, to_string(c.layout),
-                     to_string(c.activation), c.bias ? " bias" : "", c.addend ? " addend" : "");
+                     to_string(c.activation), c.bias ? " bias" : "",
+                     c.one_addend ? " one addend"
+                     : c.addend   ? " addend"
+                                  : "");
 }
 
 struct Call {
@@ -76,7 +79,8 @@ struct Call {
     const Shape weight = image_shape(c.layout, c.o, c.c / c.groups, c.kernel, c.kernel);
     const Shape y = conv2d_geometry("test", x, weight, options).y_shape();
     inputs = {maker.tensor(x, -1, 1), maker.tensor(weight, -1, 1),
-              c.bias ? maker.tensor({c.o}, -4, 4) : Tensor(), c.addend ? maker.tensor(y, -8, 8) : Tensor(),
+              c.bias ? maker.tensor({c.o}, -4, 4) : Tensor(),
+              c.addend ? maker.tensor(c.one_addend ? one_image(y) : y, -8, 8) : Tensor(),
               c.activation == fused::Activation::kPRelu ? maker.tensor({c.o}, -1, 1) : Tensor()};
   }
 
