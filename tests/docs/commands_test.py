@@ -180,8 +180,8 @@ NUMBER = r"(?<![A-Za-z_])[-+]?\d[\d.,:]*(?:e[-+]?\d+)?"
 
 
 def pattern_of(line):
-    """What a line must look like; numbers may differ, and how far words are apart."""
-    parts = re.split(rf"(\.\.\.|…|\s+|{NUMBER})", line.strip())
+    """What a line must look like; numbers may differ (few epochs are run), and how far words are apart."""
+    parts = re.split(rf"(\.\.\.|…|\s+|{NUMBER})", line.strip().replace(" epochs", " epoch"))
     return re.compile("".join(".*?" if part in ("...", "…") else r"\s+" if part.isspace() else
                               r"[-+]?\d[\d.,:]*(?:e[-+]?\d+)?" if re.fullmatch(NUMBER, part) else re.escape(part)
                               for part in parts))
@@ -190,7 +190,7 @@ def pattern_of(line):
 def compare(shown, printed):
     """The first line of what is shown that does not come, or nothing. Lines that differ in numbers alone need come once: few
     epochs are run."""
-    rest = " ".join(printed.split())
+    rest = " ".join(printed.split()).replace(" epochs", " epoch")
     previous = None
     for line in shown:
         if line.strip() in ("", "...", "…"):
