@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests are found and run in groups, in folders of any name: a program that lists two suites and says what it is to run.
-# Usage: grouped_tests_test.sh <folder>
+# Usage: grouped_tests_test.sh <folder> <generator>
 set -euo pipefail
 tests=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 work="$1/with blanks (and ümlauts)"
@@ -25,7 +25,7 @@ add_executable(program IMPORTED)
 set_target_properties(program PROPERTIES IMPORTED_LOCATION ${CMAKE_SOURCE_DIR}/program)
 sinter_discover_tests(program some. "-Slow.*")
 TEXT
-cmake -S "$work" -B "$work/build" >/dev/null
+cmake -G "$2" -S "$work" -B "$work/build" >/dev/null
 (cd "$work/build" && ctest -V) >"$work/out" || fail "$(cat "$work/out")"
 grep -q '100% tests passed, 0 tests failed out of 3' "$work/out" || fail "other groups: $(cat "$work/out")"
 grep -qF 'runs --gtest_filter=Few.One:Few.Two/0' "$work/out" || fail "other names: $(cat "$work/out")"
