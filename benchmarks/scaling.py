@@ -6,7 +6,7 @@ Usage: scaling.py BUILD [--gpus 1,2] [--cases TEXT,TEXT] [--rows FOLDER] [--seco
 BUILD is the folder where Sinter was built with its benchmarks; --cases takes those of suite "scaling" in cases.json that
 have one of the texts for a name, or in it. Efficiency is the speed on N GPUs over what these GPUs reach each by itself, at
 the same time and with the same batch: GPUs of one machine differ by some percent. `of_slowest` is that over N times what
-the slowest of them reaches. Exit code 77 where there are fewer GPUs.
+the slowest of them reaches. Both are absent where one GPU has too little memory for the case. Exit code 77 where there are fewer GPUs.
 """
 import argparse
 import datetime
@@ -74,21 +74,21 @@ def measure(name, command, counts, deadline):
         left = deadline - time.monotonic()
         return run_on_gpus(command, gpus, together, min(LIMIT, left)) if left > 5 else [None]
 
-    def keep(count, row):
-        of_counts[count] = row
-        print(f"{name:14} {row['case']:46} {count} GPUs {row['img_s']:10.1f} img/s  efficiency {row['efficiency']:.4f}"
-              f" ({row['of_slowest']:.4f} of the slowest)  {row['peak_gib']:.2f} GiB", flush=True)
+    def keep(count, row, efficiency):
+        of_counts[count] = {**row, **efficiency}
+        told = "  ".join(f"{key} {share:.4f}" for key, share in efficiency.items())
+        print(f"{name:14} {row['case']:46} {count} GPUs {row['img_s']:10.1f} img/s  {row['peak_gib']:.2f} GiB  {told}", flush=True)
 
     alone = run(most, together=False)
-    if None in alone:
-        print(f"{name:14} {' '.join(command[-2:])}: no result", flush=True)
-        return {}
-    each = [row["img_s"] for row in alone]
-    keep(1, dict(alone[0], img_s=round(sum(each) / most, 1), of_each=each, efficiency=1.0, of_slowest=1.0))
+    each = [] if None in alone else [row["img_s"] for row in alone]
+    if each:
+        keep(1, dict(alone[0], img_s=round(sum(each) / most, 1), of_each=each), {"efficiency": 1.0, "of_slowest": 1.0})
+    else:
+        print(f"{name:14} {' '.join(command[1:])}: no result of each GPU by itself", flush=True)
     for count in counts:
         if count > 1 and (row := run(count, together=True)[0]) is not None:
-            keep(count, dict(row, efficiency=round(row["img_s"] / sum(each[:count]), 4),
-                             of_slowest=round(row["img_s"] / count / min(each[:count]), 4)))
+            keep(count, row, {"efficiency": round(row["img_s"] / sum(each[:count]), 4),
+                              "of_slowest": round(row["img_s"] / count / min(each[:count]), 4)} if each else {})
     return {count: row for count, row in of_counts.items() if count in counts}
 
 

@@ -85,7 +85,7 @@ def infer(rows):
 
 def scaling(rows):
     head = ["images a second", "Sinter", "efficiency", "GiB", *(f"PyTorch {name}" for name in PEERS.values()), "/ the best"]
-    return grid(head, [[row["case"], number(row["img_s"]), f"{row['efficiency']:.3f}", f"{row['peak_gib']:.1f}", *beside(row)]
+    return grid(head, [[row["case"], number(row["img_s"]), f"{row['efficiency']:.3f}" if "efficiency" in row else "", f"{row['peak_gib']:.1f}", *beside(row)]
                        for modes in by_mode(rows, "scaling") for row in modes.values()])
 
 
