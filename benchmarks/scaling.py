@@ -6,7 +6,7 @@ Usage: scaling.py BUILD [--gpus 1,2] [--cases TEXT,TEXT] [--rows FOLDER] [--seco
 BUILD is the folder where Sinter was built with its benchmarks; --cases takes those of suite "scaling" in cases.json that
 have one of the texts for a name, or in it. Efficiency is the speed on N GPUs over what these GPUs reach each by itself, at
 the same time and with the same batch: GPUs of one machine differ by some percent. `of_slowest` is that over N times what
-the slowest of them reaches. Both are absent where one GPU has too little memory for the case. Exit code 77 where there are fewer GPUs.
+the slowest of them reaches. Both are absent for a case that takes several GPUs ("least_gpus"). Exit code 77 where there are fewer GPUs.
 """
 import argparse
 import datetime
@@ -54,7 +54,8 @@ def run_on_gpus(command, gpus, together, limit):
 def chosen_cases(texts):
     """All whose name is one of the texts; for a text that is no name, those that have it in theirs."""
     names = [case["case"] for case in CASES["scaling"]]
-    return [name for name in names if name in texts or any(text in name for text in texts if text not in names)]
+    return [case for case in CASES["scaling"]
+            if case["case"] in texts or any(text in case["case"] for text in texts if text not in names)]
 
 
 def count_gpus():
@@ -66,8 +67,8 @@ def count_gpus():
     return len(names), names[0] if names else ""
 
 
-def measure(name, command, counts, deadline):
-    """What one program gives on each number of GPUs."""
+def measure(name, command, counts, deadline, least):
+    """What one program gives on each number of GPUs; on those that are `least` or more."""
     most, of_counts = max(counts), {}
 
     def run(gpus, together):
@@ -79,14 +80,16 @@ def measure(name, command, counts, deadline):
         told = "  ".join(f"{key} {share:.4f}" for key, share in efficiency.items())
         print(f"{name:14} {row['case']:46} {count} GPUs {row['img_s']:10.1f} img/s  {row['peak_gib']:.2f} GiB  {told}", flush=True)
 
-    alone = run(most, together=False)
-    each = [] if None in alone else [row["img_s"] for row in alone]
-    if each:
+    each = []
+    if least == 1:
+        alone = run(most, together=False)
+        if None in alone:
+            print(f"{name:14} {' '.join(command[1:])}: no result", flush=True)
+            return {}
+        each = [row["img_s"] for row in alone]
         keep(1, dict(alone[0], img_s=round(sum(each) / most, 1), of_each=each), {"efficiency": 1.0, "of_slowest": 1.0})
-    else:
-        print(f"{name:14} {' '.join(command[1:])}: no result of each GPU by itself", flush=True)
     for count in counts:
-        if count > 1 and (row := run(count, together=True)[0]) is not None:
+        if count > 1 and count >= least and (row := run(count, together=True)[0]) is not None:
             keep(count, row, {"efficiency": round(row["img_s"] / sum(each[:count]), 4),
                               "of_slowest": round(row["img_s"] / count / min(each[:count]), 4)} if each else {})
     return {count: row for count, row in of_counts.items() if count in counts}
@@ -117,12 +120,13 @@ def main():
     for case in chosen_cases(options.cases.split(",")):
         key = {"suite": "scaling", "dtype": "mixed_f16", "layout": "NHWC"}
         steps = ["--steps", str(options.steps)]
-        peer = [sys.executable, str(HERE / "peers" / "torch_scaling.py"), case, *steps]
-        programs = {"sinter": [str(options.build / "benchmarks" / "scaling_benchmark"), case, *steps],
+        name_of = case["case"]
+        peer = [sys.executable, str(HERE / "peers" / "torch_scaling.py"), name_of, *steps]
+        programs = {"sinter": [str(options.build / "benchmarks" / "scaling_benchmark"), name_of, *steps],
                     "torch_eager": peer, "torch_compile": [*peer, "--compile"]}
         for name, command in [(name, programs[name]) for name in options.programs.split(",")]:
-            for count, row in measure(name, command, counts, deadline).items():
-                row = {**key, **row, "case": f"{case} on {count} GPU{'s' if count > 1 else ''}"}
+            for count, row in measure(name, command, counts, deadline, case.get("least_gpus", 1)).items():
+                row = {**key, **row, "case": f"{name_of} on {count} GPU{'s' if count > 1 else ''}"}
                 if name == "sinter":
                     ours.append(row)
                 else:
