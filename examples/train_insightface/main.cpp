@@ -197,7 +197,7 @@ int train(Options& options, sinter::Device device, const std::optional<LoadedChe
   const std::vector<FacePairs> pairs = open_all_pairs(options.verify);
   if (checkpoint) check_recipe(options, *checkpoint);
   check_same_start(ranks, checkpoint, options, data, pairs);
-  if (options.plan) forget_files(options);
+  if (options.plan) prepare_plan(options);
   const sinter::nn::ModelMetadata metadata = describe_model(options, examples::describe_data(*data.faces));
   examples::TestSample sample;
   const std::vector<FacePairs> tried = tried_pairs(pairs, options, device, ranks, sample);

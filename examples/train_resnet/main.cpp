@@ -120,7 +120,7 @@ int run(Options options, const Communicator& ranks, sinter::Device device) {
   std::optional<sinter::examples::FolderLock> lock;
   if (ranks.rank() == 0 && !options.plan) check_outputs(options, lock);
   const Start start = find_start(options);
-  if (options.plan) forget_files(options);
+  if (options.plan) prepare_plan(options);
   identify_run(start.checkpoint, ranks, options);
   if (options.threads > 0) sinter::set_num_threads(options.threads);
   sinter::manual_seed(options.seed);

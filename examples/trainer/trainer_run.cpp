@@ -41,12 +41,14 @@ int run_ranks(TrainerOptions& options, char** argv, const std::string& purpose,
   }
 }
 
-void forget_files(TrainerOptions& options) {
+void prepare_plan(TrainerOptions& options) {
   for (std::string* file :
        {&options.save_weights, &options.exported.path, &options.report, &options.write_recipe,
         &options.checkpoints, &options.log_dir, &options.log, &options.trace, &options.report_html})
     file->clear();
   options.resume = false;
+  // The GPU that --for stands for need not be here.
+  if (options.plans_for_gpu() && options.decode == "gpu") options.decode = "auto";
 }
 
 void be_one_of_many(TrainerOptions& options, const Communicator& ranks) {

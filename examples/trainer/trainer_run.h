@@ -23,8 +23,9 @@ namespace sinter::examples {
 int run_ranks(TrainerOptions& options, char** argv, const std::string& purpose,
               const std::function<int(const Communicator& ranks, Device device)>& body);
 
-/// For --plan, which writes nothing: as if no file had been asked for.
-void forget_files(TrainerOptions& options);
+/// For --plan, which writes nothing, and with --for needs no GPU: as if neither files nor a GPU's decoder had
+/// been asked for.
+void prepare_plan(TrainerOptions& options);
 
 /// Of several ranks the first speaks and writes.
 void be_one_of_many(TrainerOptions& options, const Communicator& ranks);

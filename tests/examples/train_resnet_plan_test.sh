@@ -46,6 +46,8 @@ the_plan_of_a_gpu_needs_none() {
   says_like "^  parameters .* exact$"
   says_like "^the largest batch that fits: 1408 "
   ! grep -q "images/s" out || fail "the pace of a GPU that is not there was told"
+  run 0 --plan --for 80GiB --image-size 16 --decode gpu
+  says_like "^the largest batch that fits: "
   command=("$program" --threads 1 --device cpu --seed 3)
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include <gloo/transport/tcp/address.h>
@@ -24,8 +25,8 @@ using std::chrono::milliseconds;
 
 constexpr uint64_t kGreetingSlot = 7;  // Gloo's own begin far above
 constexpr size_t kToken = 16;
-constexpr double kQuick = 0.8;  // of the time: what fails earlier was refused or disturbed
-constexpr int kMostAttempts = 2;
+constexpr double kQuick = 0.8;    // of the time: what fails earlier was refused or disturbed
+constexpr int kMostAttempts = 3;  // a stranger may come to the ports of one rank after the other
 constexpr int kMostNamed = 4;     // ranks that failed
 constexpr double kMargin = 10.0;  // seconds that ranks may differ by
 
@@ -50,28 +51,74 @@ Sockets without(const Sockets& sockets, const Sockets& others) {
   return left;
 }
 
-/// A device whose connections listen at ports that are chosen for them. Where every pair has a listener of
-/// its own, Gloo reads the port from attr_ each time; later versions have one for all, made with the device.
-class PortDevice final : public gloo::transport::tcp::Device {
+using gloo::transport::tcp::Device;
+using Attributes = gloo::transport::tcp::attr;
+
+void set_port(Attributes& attributes, int port) {
+  const uint16_t number = htons(static_cast<uint16_t>(port));
+  if (attributes.ai_addr.ss_family == AF_INET)
+    reinterpret_cast<sockaddr_in*>(&attributes.ai_addr)->sin_port = number;
+  else
+    reinterpret_cast<sockaddr_in6*>(&attributes.ai_addr)->sin6_port = number;
+}
+
+/// A device whose connections listen at ports that are chosen for them.
+#if __has_include(<gloo/transport/tcp/listener.h>)  // Gloo from 2023 on: one listener for all connections
+constexpr bool kHasListener = true;
+
+/// Private members, which explicit instantiations may name: reveal(ListenerOf()) is where a device has its
+/// listener.
+template <class Name, typename Name::Place place>
+struct Reveal {
+  friend typename Name::Place reveal(Name /*name*/) { return place; }
+};
+struct LoopOf {
+  using Place = std::shared_ptr<gloo::transport::tcp::Loop> Device::*;
+  friend Place reveal(LoopOf name);
+};
+struct ListenerOf {
+  using Place = std::shared_ptr<gloo::transport::tcp::Listener> Device::*;
+  friend Place reveal(ListenerOf name);
+};
+template struct Reveal<LoopOf, &Device::loop_>;
+template struct Reveal<ListenerOf, &Device::listener_>;
+
+class PortDevice final : public Device {
  public:
   using Device::Device;
 
-  void set_port(int port) {
-    gloo::transport::tcp::attr changed = attr_;
+  // A device can be made for any port only: Gloo looks for a network interface with its address, port
+  // included.
+  void listen_at(int port) {
+    Attributes attributes = attr_;
+    set_port(attributes, port);
+    this->*reveal(ListenerOf()) =
+        std::make_shared<gloo::transport::tcp::Listener>(this->*reveal(LoopOf()), attributes);
+  }
+};
+#else  // each pair has a listener of its own, for which Gloo reads the port from attr_
+constexpr bool kHasListener = false;
+
+class PortDevice final : public Device {
+ public:
+  using Device::Device;
+
+  void listen_at(int port) {
+    Attributes changed = attr_;
     set_port(changed, port);
     // As attr_ is const, only another object may take its place.
-    auto* const place = const_cast<gloo::transport::tcp::attr*>(&attr_);
+    auto* const place = const_cast<Attributes*>(&attr_);
     std::destroy_at(place);
     std::construct_at(place, changed);
   }
-  static void set_port(gloo::transport::tcp::attr& attributes, int port) {
-    const uint16_t number = htons(static_cast<uint16_t>(port));
-    if (attributes.ai_addr.ss_family == AF_INET)
-      reinterpret_cast<sockaddr_in*>(&attributes.ai_addr)->sin_port = number;
-    else
-      reinterpret_cast<sockaddr_in6*>(&attributes.ai_addr)->sin6_port = number;
-  }
 };
+#endif
+
+bool is_listening(int file) {
+  int listens = 0;
+  socklen_t length = sizeof listens;
+  return getsockopt(file, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 && listens != 0;
+}
 
 /// Calls f with one port of the range after the other until it does not throw. Gives the next one.
 template <class F>
@@ -81,7 +128,7 @@ int try_ports(int first, const ProcessEnvironment& environment, const F& f) {
     try {
       f(port);
       return port + 1;
-    } catch (const gloo::Exception& error) {
+    } catch (const std::exception& error) {
       reason = words_of(error);
     }
   }
@@ -98,8 +145,13 @@ class Connector {
     find_address();
     const Sockets before = own_sockets([](int) { return true; });
     const auto is_connected = [](int file) { return far_end(file).has_value(); };
-    const auto end_all = [before](const std::string&) {
-      shut_down(without(own_sockets([](int file) { return near_end(file).has_value(); }), before));
+    // A common listener that is shut down would end the process; who waits there is freed by its pair's end.
+    const auto is_ended = [](int file) {
+      return near_end(file).has_value() && !(kHasListener && is_listening(file));
+    };
+    const auto end_all = [this, before, is_ended](const std::string&) {
+      shut_down(without(own_sockets(is_ended), before));
+      if (kHasListener) close_pairs();
     };
     ranks_.on_lost(end_all);
     const std::unique_ptr<RankWatch, void (*)(RankWatch*)> end(&ranks_,
@@ -170,38 +222,38 @@ class Connector {
   }
 
   void make_pairs() {
-    gloo::transport::tcp::attr attributes;
+    Attributes attributes;
     attributes.hostname = address_;
     attributes = gloo::transport::tcp::CreateDeviceAttr(attributes);
-    const bool in_range = environment_.first_port > 0;
-#if __has_include(<gloo/transport/tcp/listener.h>)
-    std::shared_ptr<PortDevice> device;
-    const auto make = [&](int port) {
-      PortDevice::set_port(attributes, port);
-      device = std::make_shared<PortDevice>(attributes);
-    };
-    in_range ? static_cast<void>(try_ports(environment_.first_port, environment_, make)) : make(0);
-#else
     const auto device = std::make_shared<PortDevice>(attributes);
-#endif
+    const bool in_range = environment_.first_port > 0;
+    int port = environment_.first_port;
+    if (in_range && kHasListener) try_ports(port, environment_, [&](int each) { device->listen_at(each); });
     transport_ = device->createContext(ranks_.rank(), ranks_.size());
     transport_->setTimeout(milliseconds(
         static_cast<int64_t>(options_.connect_timeout * 1000 / 5)));  // Gloo waits 5 times as long
-    [[maybe_unused]] int port = environment_.first_port;
     for (int rank = 0; rank < ranks_.size(); ++rank) {
       if (rank == ranks_.rank()) continue;
-#if !__has_include(<gloo/transport/tcp/listener.h>)
-      if (in_range) {
+      if (in_range && !kHasListener) {
         port = try_ports(port, environment_, [&](int each) {
-          device->set_port(each);
+          device->listen_at(each);
           transport_->createPair(rank);
         });
-        continue;
+      } else {
+        transport_->createPair(rank);
       }
-#endif
-      transport_->createPair(rank);
     }
     device_ = device;
+    const std::lock_guard lock(pairs_mutex_);
+    made_ = transport_;
+  }
+
+  /// Ends what waits for the other end of a pair. By another thread than the one that connects.
+  void close_pairs() {
+    const std::lock_guard lock(pairs_mutex_);
+    for (int rank = 0; made_ != nullptr && rank < ranks_.size(); ++rank) {
+      if (rank != ranks_.rank()) made_->getPair(rank)->close();
+    }
   }
 
   /// Gives the token that the ranks then greet each other with.
@@ -288,6 +340,8 @@ class Connector {
   std::shared_ptr<WakeableMesh> mesh_;
   std::string failures_;  // of the last attempt
   bool again_ = false;
+  std::mutex pairs_mutex_;                          // guards what follows
+  std::shared_ptr<gloo::transport::Context> made_;  // transport_ when all its pairs are there
 };
 
 }  // namespace
@@ -304,14 +358,16 @@ void shut_down(const Sockets& sockets) noexcept {
   }
 }
 
-// "[/src/gloo/transport/tcp/pair.cc:598] Connection closed by peer [10.0.0.2]:4321"
+// "[/src/gloo/transport/tcp/pair.cc:598] Connection closed by peer [10.0.0.2]:4321", or
+// "[enforce fail at ./gloo/transport/tcp/socket.cc:95] rv != -1. -1 vs -1. bind: Address already in use"
 std::string words_of(const std::exception& error) {
   const std::string text = error.what();
   const size_t end = text.starts_with('[') ? text.find("] ") : std::string::npos;
   if (end == std::string::npos || text.substr(0, end).find(".") == std::string::npos ||
       text.find("gloo") > end)
     return text;
-  return text.substr(end + 2);
+  const size_t condition = text.starts_with("[enforce") ? text.rfind(". ") : std::string::npos;
+  return text.substr((condition != std::string::npos && condition > end ? condition : end) + 2);
 }
 
 }  // namespace sinter::comm

@@ -4,7 +4,9 @@
 // lost can never hold this thread. Whoever waits on the device is freed by ncclCommAbort, which the watches
 // over the ranks and the device call. Behind every call, and behind captured steps, stands an event that
 // tells the latter how far the device is. Sums of buckets run on a stream of their own, between two events.
-// Jobs capture what stands between these calls, not the calls: NCCL would make branches of the graph.
+// Jobs capture small sums, as of statistics, with what stands around them, and what stands between sums of
+// buckets and exchanges of embeddings, but not those: every kernel of a graph with long branches starts
+// later.
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
