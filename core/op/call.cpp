@@ -142,19 +142,18 @@ Node::~Node() {
 void Node::release() {
   released = true;
   for (Output& output : outputs) output.saved = {};
-  std::vector<std::shared_ptr<Node>> doomed;
-  const auto take_edges = [&doomed](Node& node) {
+  std::vector<std::shared_ptr<Node>> dropped;
+  const auto take_edges = [&dropped](Node& node) {
     for (Input& input : node.inputs) {
-      Edge& edge = input.edge;
-      if (edge.node != nullptr && edge.node.use_count() == 1) doomed.push_back(std::move(edge.node));
+      if (input.edge.node != nullptr) dropped.push_back(std::move(input.edge.node));
     }
     node.inputs.clear();
   };
   take_edges(*this);
-  while (!doomed.empty()) {
-    const std::shared_ptr<Node> node = std::move(doomed.back());
-    doomed.pop_back();
-    take_edges(*node);
+  while (!dropped.empty()) {
+    const std::shared_ptr<Node> node = std::move(dropped.back());
+    dropped.pop_back();
+    if (node.use_count() == 1) take_edges(*node);  // the last of its edges: a call may read a result twice
   }
 }
 

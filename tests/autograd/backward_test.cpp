@@ -222,6 +222,13 @@ TEST(Backward, TakesLongChainsApartWithoutRecursion) {
   z = Tensor();  // released without backward
 }
 
+TEST(Backward, TakesChainsApartWhoseCallsReadAResultTwice) {
+  const Tensor x = leaf({1}), c = leaf({-1});
+  Tensor z = x;
+  for (int i = 0; i < 200'000; ++i) z = z * z + c;
+  z = Tensor();
+}
+
 TEST(Backward, DetachCutsTheGraph) {
   const Tensor x = leaf({3});
   backward(ops::sum((x * x).detach() * x));
