@@ -25,7 +25,8 @@ using Clock = std::chrono::steady_clock;
 
 struct Request {
   Tensor x;
-  Event made;  // of x, on the stream of who submitted it
+  Stream stream;  // of who submitted it
+  Event made;     // of x, there
   Clock::time_point since;
   std::promise<Tensor> promise;
 };
@@ -143,7 +144,11 @@ struct InferQueue::Shared {
       begin += request.x.size(0);
     }
     Event(stream).synchronize();  // those who wait may be on any stream
-    for (size_t i = 0; i < batch.size(); ++i) batch[i].promise.set_value(answers[i]);
+    for (size_t i = 0; i < batch.size(); ++i) {
+      // Who reads on a stream of his own may let go of the answer before that has run.
+      if (batch[i].stream.id != stream.id) answers[i].storage()->record_stream(batch[i].stream);
+      batch[i].promise.set_value(answers[i]);
+    }
   }
 
   InferJob& job;
@@ -165,7 +170,8 @@ std::future<Tensor> InferQueue::submit(const Tensor& x) {
   SINTER_CHECK(x.defined() && x.rank() > 0 && x.size(0) > 0 && x.size(0) <= shared_->options.max_batch,
                "[infer_queue] expected 1 to {} rows but got {}", shared_->options.max_batch,
                x.defined() ? fmt::format("shape {}", x.shape()) : "an undefined tensor");
-  Request request{.x = x, .made = Event(current_stream(x.device())), .since = Clock::now(), .promise = {}};
+  const Stream stream = current_stream(x.device());
+  Request request{.x = x, .stream = stream, .made = Event(stream), .since = Clock::now(), .promise = {}};
   std::future<Tensor> future = request.promise.get_future();
   {
     const std::lock_guard lock(shared_->mutex);

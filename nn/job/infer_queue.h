@@ -38,9 +38,10 @@ class InferQueue {
 
   /// The job's first result for x (n, ...), of n <= max_batch rows, where it is when the future is ready;
   /// that gets what the job throws for it. x must stay as it is until then. Requests of another shape, dtype
-  /// or device go in batches of their own; on a GPU results belong to the default stream, as all that the
-  /// queue's thread makes. Safe to call from several threads at once. Throws InvalidArgument
-  /// for an undefined tensor, or none or too many rows.
+  /// or device go in batches of their own. On a GPU results belong to the default stream, as all that the
+  /// queue's thread makes; work on that and on the stream that is current in this call may read them however
+  /// soon they are let go of, work on a third one after storage()->record_stream(). Safe to call from several
+  /// threads at once. Throws InvalidArgument for an undefined tensor, or none or too many rows.
   std::future<Tensor> submit(const Tensor& x);
 
  private:

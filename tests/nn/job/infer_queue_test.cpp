@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <sinter/nn/job/infer_queue.h>
+#include <sinter/ops/copy/copy.h>
+#include <sinter/ops/matmul/matmul.h>
 
 #include "common/error_message.h"
 #include "nn/device_test_support.h"
@@ -47,6 +49,36 @@ TEST_P(InferQueueTest, ManyThreadsGetTheirOwnRows) {
   }
   EXPECT_EQ(right, 8 * 24);
   EXPECT_LE(job.compilations(), 4) << "of batches of 1, 2, 4 and 8";
+}
+
+TEST(InferQueue, AnswersStayUntilAStreamOfTheClientHasReadThem) {
+  const Device gpu = Device::cuda();
+  if (!is_available(gpu)) GTEST_SKIP() << "no GPU";
+  const NoGrad no_grad;
+  const ReLU model{};
+  InferJob job(model);
+  InferQueue queue(job, {.max_batch = 1, .max_wait_ms = 0});
+  const Stream own = backend_of(gpu).create_stream(0);
+  const Tensor busy = Tensor::ones({4096, 4096}, DType::kFloat32, gpu);
+  const auto request = [&](double value) { return Tensor::full({1, 1 << 16}, value, DType::kFloat32, gpu); };
+  std::vector<Tensor> read;
+  for (int i = 1; i <= 10; ++i) {
+    const Tensor x = request(i), other = request(-1.0);
+    synchronize(gpu);
+    {
+      const StreamGuard guard(own);
+      const Tensor answer = queue.submit(x).get();
+      for (int slow = 0; slow < 5; ++slow) ops::matmul(busy, busy);
+      read.push_back(ops::copy(answer));
+    }
+    queue.submit(other).get();  // of another client, whose answer must lie elsewhere
+  }
+  backend_of(gpu).synchronize(own);
+  for (int i = 1; i <= 10; ++i) {
+    const Tensor values = read[static_cast<size_t>(i - 1)];
+    EXPECT_EQ(values.min().item(), i);
+    EXPECT_EQ(values.max().item(), i);
+  }
 }
 
 TEST(InferQueue, GathersWhatComesTogether) {
