@@ -97,6 +97,7 @@ std::vector<Tensor> InferJob::run(std::span<const Tensor> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     SINTER_CHECK(inputs[i].defined(), "[infer_job] input {} is undefined", i);
   }
+  if (!inputs.empty()) stream_.follow(inputs[0].device());
   const NoGrad no_grad;
   const auto has_specs = [&](const std::unique_ptr<Compiled>& c) {
     return same_specs(inputs, c->report.inputs);

@@ -99,6 +99,7 @@ class InferJob {
   JobFunction function_;
   InferJobOptions options_;
   std::vector<std::unique_ptr<Compiled>> compiled_;  // the one used last comes last
+  JobStream stream_;
   int64_t compilations_ = 0;
   ExclusiveUse use_;
 };

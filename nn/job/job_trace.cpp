@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <sinter/core/op/dispatch.h>
+#include <sinter/core/runtime/event.h>
 #include <sinter/nn/job/job_trace.h>
 #include <sinter/nn/job/module_snapshot.h>
 #include <sinter/nn/module/stand_ins.h>
@@ -125,6 +126,12 @@ TracedConstants trace_inference(Graph& graph, const ModuleBase& model, const Job
 void check_not_traced(const char* job) {
   SINTER_CHECK(call_tracer() == nullptr,
                "[{}] a job cannot run while another job is traced: call the model itself there", job);
+}
+
+void JobStream::follow(Device device) {
+  const Stream stream = current_stream(device);
+  if (stream.device == last_.device && stream.id != last_.id) Event(last_).make_wait(stream);
+  last_ = stream;
 }
 
 void JobRandom::finish_trace(Graph& graph, Device device) {

@@ -119,6 +119,17 @@ class TracedConstants {
 TracedConstants trace_inference(Graph& graph, const ModuleBase& model, const JobFunction& function,
                                 std::span<const TensorSpec> specs, bool in_float32, ModuleSnapshot& snapshot);
 
+/// Where a job ran last: what a step writes beforehand (a learning rate, keys) and other programs of the job
+/// come behind that, on whichever stream they are.
+class JobStream {
+ public:
+  /// Lets the current stream of `device` wait for the one before.
+  void follow(Device device);
+
+ private:
+  Stream last_;
+};
+
 /// The keys of a job's random numbers, which the thread's generator gives anew at every run.
 class JobRandom {
  public:

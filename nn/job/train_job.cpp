@@ -273,6 +273,7 @@ std::string TrainJob::reason_to_compile(std::span<const TensorSpec> inputs) cons
 
 TrainJob::Compiled& TrainJob::compiled_for(std::span<const TensorSpec> inputs, double learning_rate,
                                            std::span<const Tensor> data) {
+  stream_.follow(device_of_model());
   if (Compiled* const found = find_compiled(inputs, data)) return *found;
   const std::string reason = reason_to_compile(inputs);
   if (!compiled_.empty()) log::info("[train_job] another graph is made: {}", reason);

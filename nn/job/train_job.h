@@ -223,6 +223,7 @@ class TrainJob {
   TrainJobOptions options_;
   std::unique_ptr<GradScaler> own_scaler_;
   std::vector<std::unique_ptr<Compiled>> compiled_;  // the one used last comes last
+  JobStream stream_;
   std::vector<Tensor> outputs_;
   struct GradientSum {
     Tensor value = {};  // undefined where never needed

@@ -108,6 +108,7 @@ StepForecast TrainJob::forecast(std::span<const TensorSpec> inputs, const Foreca
                device);
   const NoTiming no_timing(!measures);
   const ForecastScope scope(*this);
+  stream_.follow(device);
   if (options_.precision) make_mixed();
   const std::vector<ForecastProgram> programs =
       plan_series(inputs, options, measures || !gpu ? Program::Kernels::kChosen : Program::Kernels::kLeft);
