@@ -1,6 +1,8 @@
 // In-place ops that are given other inputs in the memory that they change: all are read before it is written.
+#include <chrono>
 #include <memory>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include <sinter/core/executor/program.h>
@@ -56,6 +58,23 @@ TEST_P(OverlappingMemory, IndexCopyPutsWhatTheRowsWere) {
   expect_moved("itself along another axis", turned, 1, order, turned);
   expect_moved("its indices", order, 0, order, copy(order));
   expect_moved("its indices and itself", order, 0, order, order);
+}
+
+TEST_P(OverlappingMemory, CopiesMoveBySomeElementsAtOnce) {
+  constexpr int64_t kCount = 10'000'000;
+  const Tensor whole = counting({kCount}).to(device());
+  for (const int64_t shift : {kCount / 3, int64_t{1}}) {
+    const Tensor first = slice(whole, 0, 0, kCount - shift), last = slice(whole, 0, shift, kCount);
+    for (const auto& [to, from] : {std::pair(first, last), std::pair(last, first)}) {
+      const Tensor expected = copy(from);
+      const auto begin = std::chrono::steady_clock::now();
+      copy_(to, from);
+      synchronize(device());
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+      EXPECT_LT(seconds.count(), 2.0) << "a call for each element takes ten";
+      EXPECT_EQ(not_equal(to, expected).any().item(), 0) << "moved by " << shift;
+    }
+  }
 }
 
 TEST_P(OverlappingMemory, ProgramsPutWhatTheRowsWere) {
