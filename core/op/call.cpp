@@ -49,6 +49,22 @@ std::optional<Device> check_inputs(const OpDef& def, std::span<const Tensor> inp
   return first != nullptr ? std::optional(first->device()) : std::nullopt;
 }
 
+/// Nothing but what the call changes would show a gradient that it has no rule for: `def` gives no outputs.
+void check_no_gradient_is_lost(const OpDef& def, std::span<const Tensor> inputs) {
+  bool changes_floats = false;  // counters have no gradient
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    changes_floats =
+        changes_floats || (inputs[i].defined() && def.input_def(i).mutated && is_float(inputs[i].dtype()));
+  }
+  for (size_t i = 0; changes_floats && i < inputs.size(); ++i) {
+    SINTER_CHECK(
+        !inputs[i].requires_grad(),
+        "[{}] '{}' requires a gradient, which would be lost in a change in place; detach() it, or use "
+        "sinter::NoGrad",
+        def.name, def.input_def(i).name);
+  }
+}
+
 /// Describes tensors in place: temporary views that are copied afterwards cost as much as a lock.
 void describe(std::span<const Tensor> tensors, TensorView* views) {
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -166,6 +182,8 @@ std::vector<Tensor> call(const Op& op, std::span<const Tensor> inputs, const Att
     input_specs[i] = inputs[i].defined() ? &inputs[i].spec() : nullptr;
     differentiable = differentiable || inputs[i].requires_grad();
   }
+  if (differentiable && recording && def.outputs.empty() && def.gradient == nullptr) [[unlikely]]
+    check_no_gradient_is_lost(def, inputs);
   const InferContext infer(def, {input_specs.data(), input_specs.size()}, attributes);
   const std::vector<TensorSpec> specs = def.infer(infer);
   SINTER_ASSERT(specs.size() <= def.outputs.size(), "[{}] infer gave {} outputs for {} declared", def.name,

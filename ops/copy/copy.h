@@ -9,7 +9,7 @@ namespace sinter::ops {
 Tensor copy(const Tensor& x);
 
 /// Overwrites `target` with the contents of `source`. Throws InvalidArgument unless shape, dtype and device
-/// are equal, or if the gradient of `target` is being recorded.
+/// are equal, or if a gradient of one of them is being recorded: it would be lost.
 void copy_(const Tensor& target, const Tensor& source);
 
 }  // namespace sinter::ops

@@ -11,7 +11,9 @@
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/concat/concat.h>
 #include <sinter/ops/fill/fill.h>
+#include <sinter/ops/metrics/metrics.h>
 #include <sinter/ops/operators.h>
+#include <sinter/ops/put_rows/put_rows.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/reshape/reshape.h>
 #include <sinter/ops/slice/slice.h>
@@ -227,6 +229,30 @@ TEST(Backward, TakesChainsApartWhoseCallsReadAResultTwice) {
   Tensor z = x;
   for (int i = 0; i < 200'000; ++i) z = z * z + c;
   z = Tensor();
+}
+
+TEST(Backward, ChangesInPlaceThatWouldLoseAGradientAreRefused) {
+  const Tensor x = leaf({1, 2}), target = ops::zeros({2}, DType::kFloat64);
+  EXPECT_EQ(message_of([&] { target.copy_(x * x); }),
+            "[copy_] 'source' requires a gradient, which would be lost in a change in place; detach() it, or "
+            "use sinter::NoGrad");
+  const Tensor first = Tensor::from_values<int64_t>({1, 0}, {2});
+  EXPECT_EQ(
+      message_of([&] { ops::index_copy_(target, 0, first, x * x); }),
+      "[put_rows_] 'rows' requires a gradient, which would be lost in a change in place; detach() it, or "
+      "use sinter::NoGrad");
+  EXPECT_EQ(target.to_vector<double>(), (std::vector<double>{0, 0}));
+  target.copy_((x * x).detach());
+  EXPECT_EQ(target.to_vector<double>(), (std::vector<double>{1, 4}));
+  const NoGrad no_grad;
+  target.copy_(x);
+  EXPECT_EQ(target.to_vector<double>(), (std::vector<double>{1, 2}));
+}
+
+TEST(Backward, CountersReadWhatRequiresAGradient) {
+  const Tensor counts = ops::zeros({2}, DType::kInt64), logits = ops::reshape(leaf({1, 2}), {1, 2});
+  ops::update::count_ranks_(counts, logits, Tensor::from_values<int64_t>({1}, {1}));
+  EXPECT_EQ(counts.to_vector<int64_t>(), (std::vector<int64_t>{1, 0}));
 }
 
 TEST(Backward, DetachCutsTheGraph) {
