@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include <sinter/core/base/checked.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/tensor/tensor.h>
 #include <sinter/core/tensor/trace_access.h>
@@ -31,6 +32,7 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
 Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device) {
   // Made on the CPU and copied: for set-up code. Kernels fill their outputs themselves, and ops::full runs on
   // the device.
+  check_holds("full", dtype, value);
   Tensor made = empty(shape, dtype);
   dispatch_all(dtype, "full",
                [&]<class T> { std::fill_n(made.data<T>(), made.numel(), static_cast<T>(value)); });

@@ -91,14 +91,14 @@ class Tensor {
   }
   static Tensor ones(const Shape& shape, const TensorOptions& options) { return full(shape, 1.0, options); }
   static Tensor ones_like(const Tensor& x) { return full_like(x, 1.0); }
-  /// All elements `value`, rounded to the dtype.
+  /// All elements `value`, rounded to a floating-point dtype; other dtypes must represent it (ops::full).
   static Tensor full(const Shape& shape, double value, DType dtype = DType::kFloat32, Device device = {});
   static Tensor full(const Shape& shape, double value, const TensorOptions& options);
   static Tensor full_like(const Tensor& x, double value) {
     return full(x.shape(), value, x.dtype(), x.device());
   }
   /// begin, begin + step, ... before `end` (beyond it where step < 0), computed in double precision. Throws
-  /// InvalidArgument for a step of 0.
+  /// InvalidArgument for a step of 0, numbers that are not finite, and more elements than a tensor can have.
   static Tensor arange(double begin, double end, double step = 1.0,
                        const TensorOptions& options = {.dtype = DType::kInt64});
   static Tensor arange(int64_t end) { return arange(0.0, static_cast<double>(end)); }
@@ -109,7 +109,7 @@ class Tensor {
   /// is an input of it.
   static Tensor rand(const Shape& shape, const TensorOptions& options = {}, Generator* generator = nullptr);
   static Tensor randn(const Shape& shape, const TensorOptions& options = {}, Generator* generator = nullptr);
-  /// Whole numbers in [low, high), each as likely. Throws InvalidArgument unless low < high.
+  /// Whole numbers in [low, high), each as likely. InvalidArgument if there are none or the dtype lacks one.
   static Tensor randint(int64_t low, int64_t high, const Shape& shape,
                         const TensorOptions& options = {.dtype = DType::kInt64},
                         Generator* generator = nullptr);

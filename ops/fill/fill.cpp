@@ -1,5 +1,4 @@
-#include <cmath>
-
+#include <sinter/core/base/checked.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/fill/fill.h>
 #include <sinter/ops/fill/fill_attributes.h>
@@ -7,35 +6,14 @@
 namespace sinter::ops {
 namespace {
 
-/// Whether a tensor of `dtype` can hold the value as it is, or rounded if the dtype is a floating-point one.
-bool can_hold(DType dtype, double value) {
-  if (is_float(dtype)) return true;
-  if (value != std::trunc(value)) return false;  // fractions; NaN too
-  switch (dtype) {
-    case DType::kInt64:
-      return value >= -0x1p63 && value < 0x1p63;
-    case DType::kInt32:
-      return value >= -0x1p31 && value < 0x1p31;
-    case DType::kUInt8:
-      return value >= 0 && value <= 255;
-    default:
-      return value == 0 || value == 1;
-  }
-}
-
-void check_value(const InferContext& context, DType dtype, double value) {
-  SINTER_CHECK(can_hold(dtype, value), "[{}] expected a value that {} can represent but got {}",
-               context.tag(), dtype, value);
-}
-
 std::vector<TensorSpec> infer_fill(const InferContext& context) {
-  check_value(context, context.input(0).dtype, context.attributes<FillAttributes>().value);
+  check_holds(context.tag(), context.input(0).dtype, context.attributes<FillAttributes>().value);
   return {};
 }
 
 std::vector<TensorSpec> infer_full(const InferContext& context) {
   const auto& attributes = context.attributes<FullAttributes>();
-  check_value(context, attributes.dtype, attributes.value);
+  check_holds(context.tag(), attributes.dtype, attributes.value);
   return {{attributes.shape, attributes.dtype, attributes.device}};
 }
 

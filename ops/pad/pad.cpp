@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include <sinter/core/base/checked.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/pad/pad.h>
@@ -34,25 +32,9 @@ Shape padded_shape(const Shape& shape, const PadAttributes& pad, int sign, const
   return Shape(extents);
 }
 
-/// Whether `value` is an element of `dtype`; floating-point dtypes round.
-bool is_representable(double value, DType dtype) {
-  if (is_float(dtype)) return true;
-  if (value != std::nearbyint(value)) return false;
-  switch (dtype) {
-    case DType::kInt64:
-      return std::abs(value) <= 0x1p53;
-    case DType::kInt32:
-      return value >= -0x1p31 && value < 0x1p31;
-    default:
-      return value >= 0 && value <= (dtype == DType::kBool ? 1 : 255);
-  }
-}
-
 std::vector<TensorSpec> infer_pad(const InferContext& context) {
   const TensorSpec& x = context.input(0);
-  const double value = context.attributes<PadAttributes>().value;
-  SINTER_CHECK(is_representable(value, x.dtype), "[pad] expected a value that {} can hold but got {}",
-               x.dtype, value);
+  check_holds("pad", x.dtype, context.attributes<PadAttributes>().value);
   return {{padded_shape(x.shape, context.attributes<PadAttributes>(), 1, "pad"), x.dtype, x.device}};
 }
 

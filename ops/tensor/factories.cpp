@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numeric>
 
+#include <sinter/core/base/checked.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/tensor/tensor.h>
 #include <sinter/ops/cast/cast.h>
@@ -40,7 +41,11 @@ Tensor Tensor::arange(double begin, double end, double step, const TensorOptions
   SINTER_CHECK(step != 0.0 && std::isfinite(begin) && std::isfinite(end) && std::isfinite(step),
                "[arange] expected finite numbers and a step that is not 0 but got {}, {} and {}", begin, end,
                step);
-  const auto count = static_cast<int64_t>(std::max(std::ceil((end - begin) / step), 0.0));
+  const double steps = std::max(std::ceil((end - begin) / step), 0.0);
+  SINTER_CHECK(steps <= static_cast<double>(kMaxElements),
+               "[arange] expected at most {} elements but got {} to {} in steps of {}", kMaxElements, begin,
+               end, step);
+  const auto count = static_cast<int64_t>(steps);
   const Tensor made = empty({count}, DType::kFloat64);
   for (int64_t i = 0; i < count; ++i) made.data<double>()[i] = begin + static_cast<double>(i) * step;
   return finished(made, options);
@@ -71,6 +76,9 @@ Tensor Tensor::randn(const Shape& shape, const TensorOptions& options, Generator
 Tensor Tensor::randint(int64_t low, int64_t high, const Shape& shape, const TensorOptions& options,
                        Generator* generator) {
   SINTER_CHECK(low < high, "[randint] expected low < high but got {} and {}", low, high);
+  for (const int64_t number : {low, high - 1}) {
+    if (options.dtype != DType::kInt64) check_holds("randint", options.dtype, static_cast<double>(number));
+  }
   Generator& from = chosen(generator);
   const uint64_t span = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
   const Tensor made = empty(shape, DType::kInt64);

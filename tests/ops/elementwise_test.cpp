@@ -403,5 +403,18 @@ TEST(Fill, RepresentsTheValueOrThrows) {
             "[full] expected a value that int64 can represent but got nan");
 }
 
+TEST(Fill, OfTensorsMadeOnTheHostRepresentsTheValueOrThrows) {
+  EXPECT_EQ(Tensor::full({1}, 0.1, DType::kFloat16).item<float16>().bits, float16(0.1).bits);
+  EXPECT_EQ(Tensor::full({1}, -0x1p31, DType::kInt32).item(), -0x1p31);
+  EXPECT_EQ(message_of([] { Tensor::full({2}, -100, DType::kUInt8); }),
+            "[full] expected a value that uint8 can represent but got -100");
+  EXPECT_EQ(message_of([] { Tensor::full({2}, 1e10, DType::kInt32); }),
+            "[full] expected a value that int32 can represent but got 10000000000");
+  EXPECT_EQ(message_of([] { Tensor::full_like(row<int64_t>({1}), 0.5); }),
+            "[full] expected a value that int64 can represent but got 0.5");
+  EXPECT_EQ(message_of([] { row<int64_t>({0, 1}) < 0.5; }),
+            "[full] expected a value that int64 can represent but got 0.5");
+}
+
 }  // namespace
 }  // namespace sinter::ops

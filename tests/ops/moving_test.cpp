@@ -112,11 +112,11 @@ TEST(PadTest, FillsIntegersAndRefusesWhatTheyCannotHold) {
   EXPECT_EQ(message_of([&] {
               pad(x, {{1, 2}}, {.mode = PadMode::kConstant, .value = 0.5});
             }),
-            "[pad] expected a value that int64 can hold but got 0.5");
+            "[pad] expected a value that int64 can represent but got 0.5");
   EXPECT_EQ(message_of([&] {
               pad(Tensor::zeros({2}, DType::kUInt8), {{1, 2}}, {.mode = PadMode::kConstant, .value = 256});
             }),
-            "[pad] expected a value that uint8 can hold but got 256");
+            "[pad] expected a value that uint8 can represent but got 256");
   EXPECT_EQ(
       pad(counting({0, 2}), {{1, 0}, {0, 0}}, {.mode = PadMode::kConstant, .value = 4}).to_vector<float>(),
       (Floats{4, 4}));

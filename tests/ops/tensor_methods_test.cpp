@@ -137,6 +137,7 @@ TEST(TensorMethods, Factories) {
             (std::vector<float>{0, 0.25, 0.5, 0.75}));
   EXPECT_EQ(Tensor::arange(3, 3).numel(), 0);
   EXPECT_THROW(Tensor::arange(0, 3, 0), InvalidArgument);
+  EXPECT_THROW(Tensor::arange(0, 1e300, 1e-10), InvalidArgument);
   const Tensor x = Tensor::ones({2, 3}, {.dtype = DType::kFloat64, .requires_grad = true});
   EXPECT_TRUE(x.requires_grad());
   EXPECT_EQ(Tensor::zeros_like(x).spec(), x.spec());
@@ -171,6 +172,9 @@ TEST(TensorMethods, RandomFactories) {
   std::ranges::sort(order);
   EXPECT_EQ(order, ints(Tensor::arange(1000)));
   EXPECT_EQ(message_of([] { Tensor::randint(3, 3, {1}); }), "[randint] expected low < high but got 3 and 3");
+  EXPECT_EQ(Tensor::randint(255, 256, {1}, {.dtype = DType::kUInt8}).item(), 255);
+  EXPECT_EQ(message_of([] { Tensor::randint(0, 257, {1}, {.dtype = DType::kUInt8}); }),
+            "[randint] expected a value that uint8 can represent but got 256");
   EXPECT_EQ(message_of([] { Tensor::rand({1}, {.dtype = DType::kInt64}); }),
             "[rand] expected a floating-point dtype but got int64");
   manual_seed(5);
