@@ -164,7 +164,7 @@ class Trainer {
       *window++ = place % 5 - 2;
       *window++ = options_.with("mirror") && mirrored_[static_cast<size_t>(pick[i])] != (epoch % 2 == 1);
     }
-    return {picks.to(device_), windows.to(device_)};
+    return {to_async(picks, device_), to_async(windows, device_)};
   }
 
   void train() {

@@ -30,8 +30,8 @@ Tensor Tensor::to(Device device) const {
   SINTER_CHECK(!is_traced(), "[tensor] a job runs on one device: {} cannot go to {} while the job is traced",
                TraceAccess::value(*this)->description(), device);
   Tensor copy = empty(shape(), dtype(), device);
-  if (storage()->pinned()) storage()->record_stream(current_stream(device));  // the copy may run later
   copy_bytes(copy.raw_data(), device, raw_data(), this->device(), spec().bytes());
+  if (storage()->pinned()) synchronize(device);  // the caller may change it now
   if (requires_grad() && grad_enabled()) record_copy(to_device_op(), *this, copy);
   return copy;
 }

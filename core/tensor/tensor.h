@@ -78,7 +78,7 @@ class Tensor {
   static Tensor empty(const Shape& shape, DType dtype = DType::kFloat32, Device device = {});
   static Tensor empty(const TensorSpec& spec) { return empty(spec.shape, spec.dtype, spec.device); }
   /// A tensor on the CPU with undefined contents in page-locked memory, from and to which copies to `device`
-  /// run beside other work (copy_async). For Device::cpu() it is an ordinary tensor. Throws DeviceError if
+  /// run beside other work (to_async). For Device::cpu() it is an ordinary tensor. Throws DeviceError if
   /// the device is not there.
   static Tensor empty_pinned(const Shape& shape, DType dtype, Device device);
   static Tensor empty(const Shape& shape, const TensorOptions& options);
@@ -183,9 +183,9 @@ class Tensor {
     return value;
   }
 
-  /// This tensor on `device`: itself if it is there already, else a copy, queued on the current stream of the
-  /// GPU that takes part. Where this tensor requires a gradient and calls are recorded, so is the copy: its
-  /// gradient comes back to the device of this one.
+  /// This tensor on `device`: itself if it is there already, else a copy in the order of the current stream
+  /// of the GPU that takes part; from or to the CPU it waits for it (to_async does not). Where this tensor
+  /// requires a gradient and calls are recorded, so is the copy: its gradient comes back to where this is.
   Tensor to(Device device) const;
   /// In another dtype, as ops::cast; itself if it has it already.
   Tensor to(DType dtype) const;

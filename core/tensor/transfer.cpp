@@ -21,6 +21,13 @@ void copy_async(const Tensor& to, const Tensor& from, const Stream& stream) {
   to.storage()->bump_version();
 }
 
+Tensor to_async(const Tensor& host, Device device) {
+  if (device == host.device()) return host;
+  const Tensor there = Tensor::empty(host.shape(), host.dtype(), device);
+  copy_async(there, host, current_stream(device));
+  return there;
+}
+
 Stream transfer_stream(Device device) {
   static std::mutex mutex;
   static auto* const streams = new std::map<Device, Stream>;  // never destroyed, as the backends

@@ -13,6 +13,11 @@ namespace sinter {
 /// neither write `from` nor read `to`. Both may be let go at once: their memory is not reused before.
 void copy_async(const Tensor& to, const Tensor& from, const Stream& stream);
 
+/// A copy of `host`, a tensor on the CPU, on `device`, in the order of its current stream; for the CPU `host`
+/// itself. Does not wait if `host` is pinned: that may be let go of at once, but not be written before an
+/// Event on the stream has passed. Not recorded for gradients.
+Tensor to_async(const Tensor& host, Device device);
+
 /// A stream of `device` for transfers beside the work on its default stream, the same one for every caller.
 /// The CPU's only stream, for the CPU.
 Stream transfer_stream(Device device);

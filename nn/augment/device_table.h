@@ -15,9 +15,7 @@ Tensor device_table(const std::vector<T>& values, const Shape& shape, Device dev
   if (device.is_cpu()) return Tensor::from_values(values, shape);
   const Tensor host = Tensor::empty_pinned(shape, dtype_of<T>, device);
   std::ranges::copy(values, static_cast<T*>(host.raw_data()));
-  const Tensor table = Tensor::empty(shape, dtype_of<T>, device);
-  copy_async(table, host, current_stream(device));
-  return table;
+  return to_async(host, device);
 }
 
 }  // namespace sinter::nn

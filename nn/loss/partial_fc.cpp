@@ -7,6 +7,7 @@
 #include <sinter/core/comm/communicator.h>
 #include <sinter/core/op/node.h>
 #include <sinter/core/runtime/random.h>
+#include <sinter/core/tensor/transfer.h>
 #include <sinter/nn/data/sample_random.h>
 #include <sinter/nn/init/init.h>
 #include <sinter/nn/loss/partial_fc.h>
@@ -76,7 +77,7 @@ int64_t count_sampled(int64_t classes, int64_t own, const PartialFCOptions& opti
 Tensor upload(const std::vector<int64_t>& values, Device device) {
   const Tensor host = Tensor::empty_pinned({static_cast<int64_t>(values.size())}, DType::kInt64, device);
   std::ranges::copy(values, host.data<int64_t>());
-  return host.to(device);
+  return to_async(host, device);
 }
 
 /// A copy on the host: a GPU may have no room for a second table.

@@ -4,6 +4,7 @@
 
 #include <sinter/core/op/call_tracer.h>
 #include <sinter/core/op/node.h>
+#include <sinter/core/tensor/transfer.h>
 #include <sinter/nn/optim/optimizer.h>
 #include <sinter/ops/advance_steps/advance_steps.h>
 #include <sinter/ops/fill/fill.h>
@@ -174,7 +175,7 @@ void Optimizer::place_mask() {
     const Tensor host =
         Tensor::empty_pinned({static_cast<int64_t>(mask.size())}, DType::kBool, counts_.device());
     std::ranges::copy(mask, host.data<bool>());
-    on_device = host.to(counts_.device());
+    on_device = to_async(host, counts_.device());
   }
   mask_ = std::move(mask);
   mask_tensor_ = on_device;

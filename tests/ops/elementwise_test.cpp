@@ -412,7 +412,9 @@ TEST(Fill, OfTensorsMadeOnTheHostRepresentsTheValueOrThrows) {
             "[full] expected a value that int32 can represent but got 10000000000");
   EXPECT_EQ(message_of([] { Tensor::full_like(row<int64_t>({1}), 0.5); }),
             "[full] expected a value that int64 can represent but got 0.5");
-  EXPECT_EQ(message_of([] { row<int64_t>({0, 1}) < 0.5; }),
+  EXPECT_EQ(message_of([] {
+              row<int64_t>({0, 1}) < 0.5;
+            }),
             "[full] expected a value that int64 can represent but got 0.5");
 }
 

@@ -46,6 +46,11 @@ TEST(CopyAsync, CopiesOnTheCpu) {
   EXPECT_GT(to.version(), version);
 }
 
+TEST(CopyAsync, IsNotNeededOnTheCpu) {
+  const Tensor from = Tensor::from_values(std::vector<int32_t>{1, 2, 3}, {3});
+  EXPECT_TRUE(to_async(from, Device::cpu()).is_same(from));
+}
+
 TEST(CopyAsync, RefusesWhatDoesNotFit) {
   const Tensor a = Tensor::empty({3}, DType::kInt32), b = Tensor::empty({2}, DType::kInt32);
   const Stream stream = transfer_stream(Device::cpu());
@@ -118,14 +123,28 @@ TEST_F(CudaTransfer, MemoryIsNotReusedBeforeTheCopyHasRun) {
   }
 }
 
-TEST_F(CudaTransfer, ToKeepsPinnedMemoryForItsCopy) {
+TEST_F(CudaTransfer, ToAsyncKeepsPinnedMemoryForItsCopy) {
   std::vector<Tensor> there;
   for (int32_t i = 0; i < 40; ++i) {
     const Tensor from = Tensor::empty_pinned({kMany}, DType::kInt32, gpu);
     fill(from, i);
-    there.push_back(from.to(gpu));
+    there.push_back(to_async(from, gpu));
   }
   for (int32_t i = 0; i < 40; ++i) {
+    const auto values = there[static_cast<size_t>(i)].to_vector<int32_t>();
+    EXPECT_EQ(std::count(values.begin(), values.end(), i), kMany) << i;
+  }
+}
+
+TEST_F(CudaTransfer, PinnedMemoryMayBeFilledAgainBehindTo) {
+  const Tensor from = Tensor::empty_pinned({kMany}, DType::kInt32, gpu);
+  std::vector<Tensor> there;
+  for (int32_t i = 0; i < 10; ++i) {
+    fill(from, i);
+    there.push_back(from.to(gpu));
+    fill(from, -1);
+  }
+  for (int32_t i = 0; i < 10; ++i) {
     const auto values = there[static_cast<size_t>(i)].to_vector<int32_t>();
     EXPECT_EQ(std::count(values.begin(), values.end(), i), kMany) << i;
   }
