@@ -26,6 +26,7 @@ constexpr int64_t kImages = 32;  // --batch auto takes a multiple of them
 /// Of the memory, what nobody plans: contexts, libraries and their code, gaps between blocks.
 constexpr size_t kShareUnplanned = 32;
 constexpr size_t kUnplannedOnGpu = size_t{512} << 20;
+constexpr int64_t kDecodedAtOnce = 512;  // images that measure what decoding on a GPU takes
 constexpr int64_t kWarmSteps = 5, kTimedSteps = 20;
 constexpr double kLeastSeconds = 2.0;  // counters of energy move some ten times a second
 
@@ -120,14 +121,20 @@ TrainerBase::Surroundings TrainerBase::measure_surroundings(const TestSample& sa
   };
   Surroundings found{.sample = sample};
   size_t before = start();
-  const int64_t images = plan_.loader.batch_size / ranks_.size();
+  nn::data::DataLoaderOptions options = plan_.loader;
+  // Photographs that a GPU decodes differ in size: the largest of a few small batches says little of large
+  // ones.
+  if (device_.is_cuda() && options.decode != nn::data::DecodeOn::kCpu)
+    options.batch_size =
+        std::max(options.batch_size, std::min(plan_.images->size(), kDecodedAtOnce * ranks_.size()));
+  const int64_t images = options.batch_size / ranks_.size();
   {  // as many batches as workers are ahead, and one in use
-    nn::data::DataLoader loader(plan_.images, plan_.loader);
+    nn::data::DataLoader loader(plan_.images, options);
     std::optional<nn::data::Batch> batch;
-    for (int64_t i = 0; i < plan_.loader.prefetch + 2; ++i) batch = loader.next();
+    for (int64_t i = 0; i < options.prefetch + 2; ++i) batch = loader.next();
   }
   size_t held = 0;  // the batch itself, which the step counts
-  for (const TensorSpec& spec : batch_specs(plan_.loader.batch_size)) held += spec.bytes();
+  for (const TensorSpec& spec : batch_specs(options.batch_size)) held += spec.bytes();
   const size_t peak = pool.stats().peak_live_bytes - before;
   found.loader_per_image = static_cast<double>(peak > held ? peak - held : 0) / static_cast<double>(images);
   if (sample.images == 0) return found;
