@@ -120,6 +120,19 @@ void check_output(const Options& options) {
   fs::create_directories(options.output);
 }
 
+/// Throws IoError if other images are packed there whose labels count the classes that the new ones replace.
+void check_others(const Options& options, const std::vector<std::string>& classes) {
+  const fs::path names = fs::path(options.output) / "classes.txt";
+  if (!fs::exists(names) || read_lines(names) == classes) return;
+  for (const auto& entry : fs::directory_iterator(options.output)) {
+    if (entry.path().extension() != ".rec" || entry.path().stem() == options.name) continue;
+    throw IoError(
+        fmt::format("{} has labels of other classes than those of {}; remove it, and pack it again "
+                    "behind the training images",
+                    entry.path().string(), options.images));
+  }
+}
+
 std::vector<int64_t> order_of(const data::ImageFolderFiles& all, const Options& options) {
   const auto count = static_cast<int64_t>(all.files.size());
   if (options.shuffle) return data::shuffled_indices(count, *options.shuffle, 0);
@@ -168,7 +181,10 @@ int pack(const Options& options) {
   check_output(options);
   const data::ImageFolderFiles all = data::list_image_folder(
       options.images, training ? std::vector<std::string>{} : read_lines(output / "classes.txt"));
-  if (training) data::RecordWriter::check_names(all.class_names);
+  if (training) {
+    data::RecordWriter::check_names(all.class_names);
+    check_others(options, all.class_names);
+  }
   if (const std::string others = all.describe_left_out(); !others.empty()) say("{}\n", others);
 
   if (options.threads > 0) sinter::set_num_threads(options.threads);

@@ -33,6 +33,12 @@ says_what_it_leaves_out() {
 refuses() {
   run 1 "$pack" photos/train small --size 16 && complains "small/train.rec is there already; --force replaces it"
   run 0 "$pack" photos/train small --size 16 --force
+  cp -r small both && cp -r photos/train more && mkdir more/aardvark && cp "$images/rgb.jpg" more/aardvark/a.jpg
+  run 0 "$pack" photos/val both --size 16 --name val
+  run 0 "$pack" photos/train both --size 16 --force  # the same classes
+  run 1 "$pack" more both --size 16 --force && complains "both/val.rec has labels of other classes than those of more; remove it"
+  rm both/val.rec
+  run 0 "$pack" more both --size 16 --force
   run 1 "$pack" photos/val nowhere --name val && complains "pack those first"
   run 1 "$pack" missing x && complains "it does not exist"
   run 2 "$pack" photos/train
