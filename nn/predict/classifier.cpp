@@ -42,6 +42,10 @@ Classifier::Classifier(const Weights& weights, const std::string& source, const 
                "[classifier] {}: expected weights of a model that tells classes apart but got those of a {} "
                "for {}",
                source, metadata().model, metadata().task);
+  const auto outputs = metadata().options.find("classes");
+  SINTER_CHECK(outputs != metadata().options.end() && outputs->second == fmt::format("{}", classes().size()),
+               "[classifier] {}: expected a name for each of the model's {} classes but got {}", source,
+               outputs == metadata().options.end() ? "unknown" : outputs->second, classes().size());
 }
 
 Prediction Classifier::prediction_of(const std::vector<Tensor>& outputs, int64_t row) const {

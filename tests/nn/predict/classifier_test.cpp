@@ -353,6 +353,9 @@ TEST(Classifier, RefusesWhatCannotBe) {
   EXPECT_NE(refused([](auto& m) { m.options["stem"] = "deep"; }).find("stem"), std::string::npos);
   EXPECT_NE(refused([](auto& m) { m.options["classes"] = "4x"; }).find("4x"), std::string::npos);
   EXPECT_NE(refused([](auto& m) { m.options.erase("classes"); }).find("classes"), std::string::npos);
+  EXPECT_NE(refused([](auto& m) { m.classes.pop_back(); }).find("classes but got"), std::string::npos);
+  EXPECT_NE(refused([](auto& m) { m.classes.push_back("one more"); }).find("classes but got"),
+            std::string::npos);
   EXPECT_NE(refused([](auto& m) { m.task = "image-feature-extraction"; }).find("feature"), std::string::npos);
   EXPECT_NE(refused([](auto& m) { m.resize = "longest"; }).find("longest"), std::string::npos);
   EXPECT_NE(refused([](auto& m) { m.mean.pop_back(); }).find("3 channels but got 2"), std::string::npos);
