@@ -105,6 +105,10 @@ void adopt(const examples::WeightsFile& weights, Options& options) {
     options.image_size = weights.metadata->resize == "shorter_side" ? weights.metadata->height : 0;
   if (weights.metadata && !options.is_given("--interpolation"))
     options.images.interpolation = weights.metadata->interpolation;
+  if (weights.metadata && !options.is_given("--test-crop") && weights.metadata->resize == "shorter_side" &&
+      weights.metadata->height > 0 && weights.metadata->resize_size >= weights.metadata->height)
+    options.test_crop =
+        static_cast<double>(weights.metadata->height) / static_cast<double>(weights.metadata->resize_size);
 }
 
 void settle_stem(const std::optional<examples::WeightsFile>& weights, const Dataset& train,
