@@ -95,9 +95,6 @@ std::optional<LoadedCheckpoint> find_checkpoint(Options& options) {
   }
   if (!options.trains() && options.load_weights.empty())
     throw Error(fmt::format("there is no checkpoint in {}", options.checkpoints));
-  if (options.trains() && options.data.empty() && options.synthetic == 0)
-    throw Error(fmt::format("there is no checkpoint in {}; to begin a run there: --data <path>",
-                            options.checkpoints));
   if (options.trains()) say("no checkpoint yet in {}\n", options.checkpoints);
   return std::nullopt;
 }
@@ -198,7 +195,8 @@ int train(Options& options, sinter::Device device, const std::optional<LoadedChe
   if (checkpoint) check_recipe(options, *checkpoint);
   check_same_start(ranks, checkpoint, options, data, pairs);
   if (options.plan) prepare_plan(options);
-  const sinter::nn::ModelMetadata metadata = describe_model(options, examples::describe_data(*data.faces));
+  const sinter::nn::ModelMetadata metadata =
+      describe_model(options, without_many_names(examples::describe_data(*data.faces)));
   examples::TestSample sample;
   const std::vector<FacePairs> tried = tried_pairs(pairs, options, device, ranks, sample);
   settle_batch(options, data.faces->size(), sample, ranks, [&] {
@@ -213,8 +211,8 @@ int train(Options& options, sinter::Device device, const std::optional<LoadedChe
   }
   bool same_data = true;
   if (const auto before = checkpoint ? examples::read_metadata(*checkpoint) : std::nullopt)
-    same_data =
-        examples::check_same_data(checkpoint->folder.string(), *before, metadata, options.change_recipe);
+    same_data = examples::check_same_data(checkpoint->folder.string(), without_many_names(*before), metadata,
+                                          options.change_recipe);
   if (!options.write_recipe.empty()) examples::write_recipe_file(options.write_recipe, recipe_of(options));
   examples::catch_stop_signals();
   Trainer trainer(options, device, data, options.plan ? tried : pairs, metadata, start, ranks);
@@ -325,6 +323,14 @@ int clean(Options& options, sinter::Device device, const std::optional<LoadedChe
   if (centres.size(0) != data.faces->num_classes())
     throw Error(fmt::format("{} is of {}, and the data has {}", checkpoint->folder.string(),
                             examples::counted(centres.size(0), "identity"), data.faces->num_classes()));
+  if (centres.size(1) != options.sub_centres * options.dims)
+    throw Error(fmt::format("{} has rows of {} weights in its centres, which are not --sub-centres {} of {}",
+                            checkpoint->folder.string(), centres.size(1), options.sub_centres,
+                            examples::counted(options.dims, "dimension")));
+  if (const auto before = examples::read_metadata(*checkpoint))
+    examples::check_same_data(checkpoint->folder.string(), without_many_names(*before),
+                              without_many_names(examples::describe_data(*data.faces)),
+                              options.change_recipe);
   const sinter::nn::AnyModule backbone = trained_backbone(options, device, checkpoint);
   examples::catch_stop_signals();
   const std::vector<int64_t> labels = labels_of(*data.faces);
@@ -357,9 +363,12 @@ int evaluate_ijb(Options& options, sinter::Device device, const std::optional<Lo
 }
 
 int run(Options options, const Communicator& ranks, sinter::Device device) {
-  const std::optional<LoadedCheckpoint> checkpoint = find_checkpoint(options);
-  std::optional<examples::FolderLock> lock;
+  const bool says_data = !options.data.empty() || options.synthetic > 0;
+  if (options.resume && options.trains() && !says_data) examples::check_place(options, "<path>");
+  std::optional<examples::FolderLock>
+      lock;  // before the checkpoint is read: a run that ends may write one more
   if (ranks.rank() == 0 && !options.plan) check_outputs(options, lock);
+  const std::optional<LoadedCheckpoint> checkpoint = find_checkpoint(options);
   if (options.threads > 0) sinter::set_num_threads(options.threads);
   sinter::manual_seed(options.seed);
   complete(options, options.plans_for_gpu() ? sinter::Device::cuda() : device);

@@ -122,6 +122,12 @@ std::unique_ptr<nn::Optimizer> make_optimizer(const Options& options, const Face
   return examples::make_optimizer(options, parameter_groups(options, model));
 }
 
+nn::ModelMetadata without_many_names(nn::ModelMetadata data) {
+  constexpr size_t kMost = 1'000'000;
+  if (data.classes.size() > kMost || nn::are_numbers(data.classes)) data.classes.clear();
+  return data;
+}
+
 nn::ModelMetadata describe_model(const Options& options, nn::ModelMetadata metadata) {
   metadata.task = "image-feature-extraction";
   metadata.model = options.backbone;

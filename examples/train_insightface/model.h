@@ -40,6 +40,11 @@ sinter::nn::PartialFC make_centres(const Options& options, int64_t classes,
 std::vector<sinter::nn::ParameterGroup> parameter_groups(const Options& options, const FaceModel& model);
 std::unique_ptr<sinter::nn::Optimizer> make_optimizer(const Options& options, const FaceModel& model);
 
+/// What is known of the data, without the names of identities where these are but numbers, or over a million:
+/// they would fill every file of weights, whose header has room for some millions. The fingerprint tells
+/// other people from the same.
+sinter::nn::ModelMetadata without_many_names(sinter::nn::ModelMetadata data);
+
 /// What the backbone's weights are, and how a picture gets to them, beside what the data say.
 sinter::nn::ModelMetadata describe_model(const Options& options, sinter::nn::ModelMetadata data);
 

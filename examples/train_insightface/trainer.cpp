@@ -157,6 +157,7 @@ bool Trainer::test() {
   verified_step_ = trained_;
   if (results.empty()) return true;
   verified_ = std::move(results);
+  tested_epoch_ = epoch_ + 1;
   double accuracy = 0.0;
   examples::Scalars values;
   for (const VerifiedSet& set : verified_) {

@@ -22,6 +22,15 @@ std::string buffer_of(const std::string& name, const Tensor& value) {
   return is_one ? name.substr(0, name.size() - kCentres.size()) : std::string();
 }
 
+/// What accuracies are of.
+std::string describe_sets(const std::vector<FacePairs>& sets) {
+  std::string text;
+  for (const FacePairs& faces : sets)
+    text +=
+        fmt::format("{} {} {}\n", faces.name, faces.pairs.size(), examples::fingerprint_text(*faces.images));
+  return text;
+}
+
 }  // namespace
 
 nn::CheckpointData Trainer::checkpoint() {
@@ -37,7 +46,8 @@ nn::CheckpointData Trainer::checkpoint() {
   }
   data.values.insert({{"classes", centres_.classes()},
                       {"synthetic", options_.synthetic},
-                      {"verified_step", verified_step_}});
+                      {"verified_step", verified_step_},
+                      {"verified_sets", describe_sets(pairs_)}});
   examples::write_paths("verify", options_.verify, data);
   if (!options_.keep_images.empty()) examples::write_paths("keep_images", {options_.keep_images}, data);
   return data;
@@ -86,6 +96,12 @@ void Trainer::restore(const nn::LoadedCheckpoint& checkpoint, bool same_data) {
   }
   restore_counts(data);
   verified_step_ = data.value<int64_t>("verified_step");
+  const bool same_sets = !data.values.contains("verified_sets") ||
+                         data.value<std::string>("verified_sets") == describe_sets(pairs_);
+  if (!same_sets) {
+    best_ = {};
+    verified_step_ = -1;
+  }
   examples::load_weights(checkpoint.folder.string(), data.part("backbone"), model_.backbone);
   restore_averages(data);
   const bool same_optimizer = restore_centres(data);
@@ -96,6 +112,7 @@ void Trainer::restore(const nn::LoadedCheckpoint& checkpoint, bool same_data) {
   if (same_place) stats_.skipped_before = data.value<int64_t>("epoch_skipped_before");
   if (checkpoint.damaged.empty() && same_optimizer && same_place && before == recipe()) note_saved();
   std::vector<std::string> notes;
+  if (!same_sets) notes.push_back("the pairs are others than before; the best weights are found anew");
   if (!same_optimizer) notes.push_back("the optimiser starts afresh, as its state is another's");
   tell_resumed(checkpoint, notes, same_place, before.at("--epochs"));
 }

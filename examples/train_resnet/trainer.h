@@ -104,6 +104,8 @@ class Trainer final : public sinter::examples::TrainerBase {
   /// Saves the weights as best.safetensors if no test before was better.
   void keep_best(const TestResult& test);
 
+  /// No accuracy or loss of the tests up to here counts: they were of other images.
+  void forget_tests();
   /// Takes the best weights of the run up to here from its folder.
   void restore_best();
   /// Model and averages of a checkpoint.

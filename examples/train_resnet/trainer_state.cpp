@@ -46,10 +46,20 @@ nn::CheckpointData Trainer::checkpoint() {
 }
 
 void Trainer::keep_best(const TestResult& test) {
+  tested_epoch_ = epoch_ + 1;
   if (test.confusion.accuracy() <= best_.accuracy) return;
   best_ = {test.confusion.accuracy(), trained_, epoch_ + 1};
   if (checkpoints_ != nullptr) save_best(tested_weights());
   if (final_) best_state_ = host_copy(tested_weights());
+}
+
+void Trainer::forget_tests() {
+  best_ = {};
+  if (!plateau_) return;
+  nn::State state = plateau_->state();
+  const nn::State fresh = nn::ReduceOnPlateau().state();
+  for (const char* const part : {"best", "bad"}) state.at(part) = fresh.at(part);
+  plateau_->load_state(state);
 }
 
 void Trainer::restore_best() {
@@ -84,7 +94,13 @@ void Trainer::restore_model(const nn::LoadedCheckpoint& checkpoint) {
 void Trainer::restore(const nn::LoadedCheckpoint& checkpoint, bool same_data) {
   const nn::CheckpointData& data = checkpoint.data;
   restore_counts(data);
-  restore_best();
+  const bool same_test = !data.values.contains("test_fingerprint") ||
+                         data.value<std::string>("test_fingerprint") == test_fingerprint_;
+  if (same_test) {
+    restore_best();
+  } else {
+    forget_tests();
+  }
   restore_weights(checkpoint);
   const bool same_optimizer = restore_optimizer(data.part("optimizer"), read_recipe(data));
   // The scale of the loss belongs to one precision.
@@ -100,9 +116,7 @@ void Trainer::restore(const nn::LoadedCheckpoint& checkpoint, bool same_data) {
   if (!has_recipe(data))
     notes.push_back("the checkpoint does not hold its recipe; that of the command line is used");
   if (!same_optimizer) notes.push_back("the optimiser starts afresh, as its state is another's");
-  const bool same_test = !data.values.contains("test_fingerprint") ||
-                         data.value<std::string>("test_fingerprint") == test_fingerprint_;
-  if (!same_test) notes.push_back("the test images are others than before, and so the accuracies");
+  if (!same_test) notes.push_back("the test images are others than before; the best weights are found anew");
   tell_resumed(checkpoint, notes, same_place, fmt::format("{}", data.value<int64_t>("epochs")));
 }
 

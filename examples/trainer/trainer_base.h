@@ -284,6 +284,7 @@ class TrainerBase {
   int64_t step_ = 0;     // of the whole run
   int64_t trained_ = 0;  // steps that were taken: more than step_ where --change-recipe began an epoch anew
   BestTest best_;
+  int64_t tested_epoch_ = 0;  // in which the last test was, of 1, 2, ...
   EpochStats stats_;
   StepTimer timer_;
   std::unique_ptr<RunFolder> run_folder_;  // null: without a log

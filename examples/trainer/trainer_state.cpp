@@ -39,6 +39,7 @@ nn::CheckpointData TrainerBase::checkpoint_common() const {
                  {"best_accuracy", best_.accuracy},
                  {"best_step", best_.step},
                  {"best_epoch", best_.epoch},
+                 {"tested_epoch", tested_epoch_},
                  {"accumulate", common_.accumulate},
                  {"loader_epoch", loader.epoch},
                  {"loader_batch", loader.batch},
@@ -104,6 +105,7 @@ void TrainerBase::restore_counts(const nn::CheckpointData& data) {
   if (data.values.contains("best_accuracy"))
     best_ = {data.value<double>("best_accuracy"), data.value<int64_t>("best_step"),
              value_or(data, "best_epoch", int64_t{0})};
+  tested_epoch_ = value_or(data, "tested_epoch", epoch_);
   if (plateau_ && data.tensors.contains("plateau")) plateau_->load_state(data.part("plateau"));
 }
 

@@ -112,13 +112,6 @@ std::string join(const std::vector<std::string>& parts) {
   return text;
 }
 
-bool are_numbers(const std::vector<std::string>& classes) {
-  for (size_t i = 0; i < classes.size(); ++i) {
-    if (classes[i] != std::to_string(i)) return false;
-  }
-  return true;
-}
-
 /// Those of `names` that `others` lacks, for a message.
 std::vector<std::string> lacking(const std::vector<std::string>& names,
                                  const std::vector<std::string>& others) {
@@ -186,6 +179,13 @@ std::string describe_class_changes(const std::vector<std::string>& before,
   if (!gone.empty()) text += "; gone: " + join(gone);
   if (!come.empty()) text += "; new: " + join(come);
   return text;
+}
+
+bool are_numbers(const std::vector<std::string>& classes) {
+  for (size_t i = 0; i < classes.size(); ++i) {
+    if (classes[i] != std::to_string(i)) return false;
+  }
+  return true;
 }
 
 std::string to_utf8(std::string_view text) {

@@ -56,6 +56,9 @@ std::optional<ModelMetadata> find_model_metadata(const std::map<std::string, std
 std::string describe_class_changes(const std::vector<std::string>& before,
                                    const std::vector<std::string>& now);
 
+/// Whether the names are but their numbers, "0", "1", ..., as those of data sets without names.
+bool are_numbers(const std::vector<std::string>& classes);
+
 /// The text, with each byte that is no valid UTF-8, and zero, as `\x..`.
 std::string to_utf8(std::string_view text);
 
