@@ -141,6 +141,17 @@ void RunFolder::check(const char* option, const fs::path& folder, bool resume) {
   }
 }
 
+std::optional<std::vector<std::string>> RunFolder::last_words(const fs::path& folder) {
+  const ordered_json starts = starts_before(folder);
+  if (starts.empty()) return std::nullopt;
+  std::vector<std::string> words;
+  if (!starts.back().is_object() || !starts.back().contains("command")) return words;
+  for (const auto& word : starts.back()["command"]) {
+    if (word.is_string()) words.push_back(word);
+  }
+  return words;
+}
+
 RunFolder::RunFolder(const RunPlan& plan, const std::optional<LogPlace>& place)
     : folder_(plan.folder), over_(plan.over) {
   const fs::path scalars = folder_ / RunLog::kJsonName;

@@ -52,6 +52,10 @@ class RunFolder {
   static std::string check_run(const char* option, const std::filesystem::path& folder,
                                const std::string& run, const std::filesystem::path& checkpoints);
 
+  /// The command line, behind the program's name, of the run's last start in this folder; none if it holds no
+  /// run.
+  static std::optional<std::vector<std::string>> last_words(const std::filesystem::path& folder);
+
   /// Begins the log, or goes on with it at a place. Throws IoError.
   RunFolder(const RunPlan& plan, const std::optional<LogPlace>& place);
 

@@ -1,6 +1,5 @@
 #include "start.h"
 
-#include <filesystem>
 #include <vector>
 
 #include <fmt/core.h>
@@ -13,7 +12,6 @@
 
 namespace train_resnet {
 
-namespace fs = std::filesystem;
 using namespace sinter::examples;
 using sinter::Communicator;
 using sinter::Error;
@@ -56,14 +54,7 @@ void check_outputs(const Options& options, std::optional<FolderLock>& lock) {
 
 void check_place(const Options& options) {
   if (!options.resume || options.evaluate || options.is_given("--data")) return;
-  std::error_code ignored;
-  if (fs::exists(options.checkpoints, ignored) && !fs::is_directory(options.checkpoints, ignored))
-    return;  // told later
-  if (sinter::nn::CheckpointFolder(options.checkpoints).latest()) return;
-  if (fs::exists(fs::path(options.log_folder()) / "run.json", ignored))
-    return;  // stopped before its first checkpoint
-  throw Error(fmt::format("there is no checkpoint in {}; to begin a run there: --data <folder>",
-                          options.checkpoints));
+  sinter::examples::check_place(options, "<folder>");
 }
 
 Start find_start(Options& options) {

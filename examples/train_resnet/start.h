@@ -28,8 +28,8 @@ struct Start {
 /// keeps other processes from training in the same folder of checkpoints while it lives.
 void check_outputs(const Options& options, std::optional<sinter::examples::FolderLock>& lock);
 
-/// Throws Error where --resume has nothing to go on with, and --data does not say what to begin with: a
-/// folder that is mistyped must not become that of a run on the digits.
+/// Throws Error where --resume has nothing to go on with, and --data does not say what to begin with: that
+/// must not become a run on the digits.
 void check_place(const Options& options);
 
 /// Reads the checkpoint that --resume goes on with, whose options then hold wherever the command line says

@@ -112,6 +112,29 @@ void identify_run(const std::optional<nn::LoadedCheckpoint>& checkpoint, const C
   if (options.run.empty()) options.run = new_run();
 }
 
+void check_place(const TrainerOptions& options, const char* data_argument) {
+  std::error_code ignored;
+  if (fs::exists(options.checkpoints, ignored) && !fs::is_directory(options.checkpoints, ignored))
+    return;  // told later
+  if (nn::CheckpointFolder(options.checkpoints).latest()) return;
+  const auto begun = RunFolder::last_words(options.log_folder());
+  if (!begun)
+    throw Error(fmt::format("there is no checkpoint in {}; to begin a run there: --data {}",
+                            options.checkpoints, data_argument));
+  const auto without_resume = [](std::vector<std::string> words) {
+    std::erase(words, "--resume");
+    return words;
+  };
+  const std::vector<std::string> words = without_resume(*begun);
+  if (words == without_resume(options.words)) return;
+  std::string text;
+  for (const std::string& word : words) text += quoted(word) + " ";
+  throw Error(
+      fmt::format("the run in {} was stopped before its first checkpoint; begin it again with its "
+                  "own options: {}--resume",
+                  options.checkpoints, text));
+}
+
 std::vector<Fact> facts_of(const TrainerOptions& options,
                            const std::optional<nn::LoadedCheckpoint>& checkpoint,
                            const std::vector<Fact>& of_data, const Recipe& recipe) {

@@ -44,6 +44,12 @@ void check_room(const TrainerOptions& options, uint64_t weight_bytes, uint64_t c
 void identify_run(const std::optional<nn::LoadedCheckpoint>& checkpoint, const Communicator& ranks,
                   TrainerOptions& options);
 
+/// For --resume by a command line that does not say what to train on. Throws Error where there is no
+/// checkpoint to go on with, unless a run that was stopped before its first one was begun with the same
+/// command: neither a folder that is mistyped nor a run that is begun again without its options may become
+/// another run.
+void check_place(const TrainerOptions& options, const char* data_argument);
+
 /// What all ranks must begin with, what is known of the data being `of_data`.
 std::vector<Fact> facts_of(const TrainerOptions& options,
                            const std::optional<nn::LoadedCheckpoint>& checkpoint,

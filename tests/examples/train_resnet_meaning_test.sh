@@ -93,13 +93,15 @@ other_data_are_refused() {
   run 0 --checkpoints moved_run --resume --data moved --epochs 2
   quiet "begun anew"
   rm moved/test/a/2.pgm
-  run 0 --checkpoints moved_run --resume --epochs 3 && says "the test images are others than before"
+  run 0 --checkpoints moved_run --resume --epochs 3 --report other_test.json
+  says "the test images are others than before; the best weights are found anew"
+  grep -q '"best_step": 6' other_test.json || fail "the best weights are those of other images"
 }
 
 weights_say_what_they_are_of() {
   fresh
-  run 0 --data data --epochs 1 --batch 6 --model resnet32 --image-size 12 --save-weights other.safetensors --report before.json
-  # Neither --model nor --image-size is needed; and inputs are normalised as they were, whatever there is to train on.
+  run 0 --data data --epochs 1 --batch 6 --model resnet32 --image-size 12 --test-crop 0.5 --save-weights other.safetensors --report before.json
+  # Neither --model, --image-size nor --test-crop is needed; and inputs are normalised as they were, whatever there is to train on.
   head -c 64 </dev/zero >zeros
   for class in a b c; do { printf 'P5 8 8 255\n'; cat zeros; } >data/train/$class/1.pgm; done
   run 0 --evaluate --load-weights other.safetensors --data data --report after.json
@@ -136,6 +138,20 @@ a_mistyped_folder_begins_nothing() {
   run 0 --checkpoints named --resume && quiet "handwritten digits"
 }
 
+a_run_without_a_checkpoint_begins_again_as_it_was() {
+  local options="--checkpoints early --data whole --epochs 1 --batch 6 --max-steps 1"
+  run 0 $options && rm -r early/checkpoint-*  # as if it was killed in its first epoch
+  cp early/recipe.json before.json
+  run 1 --checkpoints early --resume
+  complains "error: the run in early was stopped before its first checkpoint; begin it again with its own options: --threads 1 --workers 0 $options --resume"
+  cmp before.json early/recipe.json || fail "the recipe is another"
+  run 0 $options --resume && says "no checkpoint yet in early"
+  options="--checkpoints digits --epochs 1 --max-steps 1"  # says of no data either
+  run 0 $options && rm -r digits/checkpoint-*
+  run 1 --checkpoints digits --resume && complains "stopped before its first checkpoint"
+  run 0 $options --resume && says "handwritten digits"
+}
+
 a_log_is_of_one_run() {
   local small="--data whole --epochs 1 --batch 6" first second before
   run 0 $small --checkpoints one --log-dir log1
@@ -157,7 +173,7 @@ a_log_is_of_one_run() {
 }
 
 for test in a_run_says_what_it_means other_classes_are_refused_by_name other_data_are_refused weights_say_what_they_are_of \
-  a_mistyped_folder_begins_nothing a_log_is_of_one_run; do
+  a_mistyped_folder_begins_nothing a_run_without_a_checkpoint_begins_again_as_it_was a_log_is_of_one_run; do
   rm -f out err
   $test
   echo "$test: passed"
