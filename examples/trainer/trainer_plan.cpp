@@ -26,7 +26,9 @@ constexpr int64_t kImages = 32;  // --batch auto takes a multiple of them
 /// Of the memory, what nobody plans: contexts, libraries and their code, gaps between blocks.
 constexpr size_t kShareUnplanned = 32;
 constexpr size_t kUnplannedOnGpu = size_t{512} << 20;
-constexpr int64_t kDecodedAtOnce = 512;  // images that measure what decoding on a GPU takes
+/// Images that measure what decoding on a GPU takes: as many as its memory has this room for.
+constexpr int64_t kMostDecoded = 512;
+constexpr size_t kRoomOfDecoded = size_t{64} << 20;
 constexpr int64_t kWarmSteps = 5, kTimedSteps = 20;
 constexpr double kLeastSeconds = 2.0;  // counters of energy move some ten times a second
 
@@ -124,9 +126,11 @@ TrainerBase::Surroundings TrainerBase::measure_surroundings(const TestSample& sa
   nn::data::DataLoaderOptions options = plan_.loader;
   // Photographs that a GPU decodes differ in size: the largest of a few small batches says little of large
   // ones.
-  if (device_.is_cuda() && options.decode != nn::data::DecodeOn::kCpu)
-    options.batch_size =
-        std::max(options.batch_size, std::min(plan_.images->size(), kDecodedAtOnce * ranks_.size()));
+  if (device_.is_cuda() && options.decode != nn::data::DecodeOn::kCpu) {
+    const int64_t each = std::min({plan_.images->size() / ranks_.size(), kMostDecoded,
+                                   static_cast<int64_t>(memory_room() / kRoomOfDecoded)});
+    options.batch_size = std::max(options.batch_size, each * ranks_.size());
+  }
   const int64_t images = options.batch_size / ranks_.size();
   {  // as many batches as workers are ahead, and one in use
     nn::data::DataLoader loader(plan_.images, options);
