@@ -1,3 +1,5 @@
+#include <array>
+
 #include <sinter/nn/layers/activation.h>
 #include <sinter/nn/module/layer_support_internal.h>
 #include <sinter/ops/activation/activation.h>
@@ -56,7 +58,9 @@ Tensor Softplus::forward(const Tensor& x) const {
 }
 
 Tensor Softmax::forward(const Tensor& x) const {
-  return ops::softmax(x, axis_);
+  if (x.rank() != 4 || axis_ < 0 || axis_ > 3 || layout() == counted_in_) return ops::softmax(x, axis_);
+  constexpr std::array<int, 4> in_nhwc{0, 3, 1, 2}, in_nchw{0, 2, 3, 1};
+  return ops::softmax(x, (layout() == Layout::kNHWC ? in_nhwc : in_nchw)[static_cast<size_t>(axis_)]);
 }
 
 PReLU::PReLU(int64_t channels, const PReLUOptions& options) {

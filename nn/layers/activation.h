@@ -84,15 +84,19 @@ class Softplus : public Module {
   double beta_;
 };
 
-/// Probabilities along `axis`, from the back when negative; as ops::softmax. Not before nn::CrossEntropyLoss,
-/// which takes logits.
+/// Probabilities along `axis`; as ops::softmax. From the back, when negative, it counts the axes as they
+/// come; from the front those of images in `layout`: after to(Layout) of a model, Softmax(1) still runs over
+/// the channels. Not before nn::CrossEntropyLoss, which takes logits.
 class Softmax : public Module {
  public:
-  explicit Softmax(int64_t axis = -1) : axis_(axis) {}
+  explicit Softmax(int64_t axis = -1, Layout layout = Layout::kNCHW) : axis_(axis), counted_in_(layout) {
+    starts_in(layout);
+  }
   Tensor forward(const Tensor& x) const override;
 
  private:
   int64_t axis_;
+  Layout counted_in_;
 };
 
 struct PReLUOptions {

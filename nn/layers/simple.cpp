@@ -52,7 +52,9 @@ Tensor StochasticDepth::forward(const Tensor& x) const {
   return ops::mul_no_nan(x, ops::dropout(ops::full(Shape(extents), 1.0, x.dtype(), x.device()), p_));
 }
 
-Unflatten::Unflatten(int64_t axis, std::vector<int64_t> extents) : axis_(axis), extents_(std::move(extents)) {
+Unflatten::Unflatten(int64_t axis, std::vector<int64_t> extents, Layout layout)
+    : axis_(axis), extents_(std::move(extents)), made_in_(layout) {
+  starts_in(layout);
   SINTER_CHECK(!extents_.empty(), "[unflatten] expected extents but got none");
   describe(fmt::format("{}, {}", axis, fmt::join(extents_, "x")));
 }
@@ -65,7 +67,9 @@ Tensor Unflatten::forward(const Tensor& x) const {
   const Shape parts = ops::reshape(Tensor::empty({extents[axis]}, DType::kUInt8), extents_).shape();
   extents.erase(extents.begin() + static_cast<std::ptrdiff_t>(axis));
   extents.insert(extents.begin() + static_cast<std::ptrdiff_t>(axis), parts.begin(), parts.end());
-  return ops::reshape(x, extents);
+  const Tensor y = ops::reshape(x, extents);
+  if (x.rank() == 4 || y.rank() != 4 || layout() == made_in_) return y;
+  return layout() == Layout::kNHWC ? ops::permute(y, {0, 2, 3, 1}) : ops::permute(y, {0, 3, 1, 2});
 }
 
 Pad2d::Pad2d(Padding2d padding, const Pad2dOptions& options) : padding_(padding), options_(options) {

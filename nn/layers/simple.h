@@ -69,15 +69,17 @@ class Flatten : public Module {
 };
 
 /// Gives the axis at index `axis` (from the back when negative) several extents, of which one may be -1:
-/// Unflatten(1, {1, 28, 28}) makes (N, 784) to (N, 1, 28, 28).
+/// Unflatten(1, {1, 28, 28}) makes (N, 784) to (N, 1, 28, 28). Images that it makes so are in `layout`; in a
+/// model that to(Layout) brought to the other one they are turned.
 class Unflatten : public Module {
  public:
-  Unflatten(int64_t axis, std::vector<int64_t> extents);
+  Unflatten(int64_t axis, std::vector<int64_t> extents, Layout layout = Layout::kNCHW);
   Tensor forward(const Tensor& x) const override;
 
  private:
   int64_t axis_;
   std::vector<int64_t> extents_;
+  Layout made_in_;
 };
 
 struct Pad2dOptions {

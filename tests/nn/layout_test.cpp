@@ -73,6 +73,41 @@ void expect_turned_is_made(const char* name, const std::function<AnyModule(Layou
   expect_same_bits(run(turned, x, kNCHW), run(back, x, kNCHW));
 }
 
+TEST(ModelLayout, AxesAndShapesOfImagesGoWithTheModel) {
+  // Extents that are equal, so that a wrong axis would not be noticed.
+  const Shape images{2, 5, 5, 5};
+  const auto check = [](const char* name, const Module& model, const Shape& shape) {
+    SCOPED_TRACE(name);
+    const Tensor x = floats(shape, 3);
+    State state = model.state();
+    for (auto& entry : state) entry.second = floats(entry.second.shape(), 7);
+    model.load_state(state);
+    const std::vector<float> y = model(x).to_vector<float>();
+    model.to(kNHWC);
+    expect_near(images_from(kNHWC, model(x.rank() == 4 ? images_in(kNHWC, x) : x)), y, 1e-5);
+    model.to(kNCHW);
+    expect_near(model(x), y, 1e-5);
+  };
+  for (const int64_t axis : {0, 1, 2, 3})
+    check("softmax", Sequential(Conv2d(5, 5, 1), Softmax(axis)), images);
+  check("softmax of features", Sequential(Linear(5, 3), Softmax(1)), {2, 5});
+  check("layer norm", Sequential(Conv2d(5, 5, 1), LayerNorm(Shape{5, 5, 5})), images);
+  check("unflatten",
+        Sequential(Linear(8, 64), Unflatten(1, {4, 4, 4}), ConvTranspose2d(4, 3, 2, {.stride = 2})), {2, 8});
+  const LayerNorm plane(Shape{5, 5});
+  plane.to(kNHWC);
+  EXPECT_THROW(plane(floats(images, 3)), InvalidArgument);
+  // What is made for NHWC says so, and stays.
+  const Sequential last(Conv2d(5, 5, 1, {.layout = kNHWC}), Softmax(3, kNHWC),
+                        LayerNorm(Shape{5, 5, 5}, {.layout = kNHWC}));
+  const Tensor x = floats(images, 3);
+  const std::vector<float> y = last(x).to_vector<float>();
+  last.to(kNHWC);
+  expect_near(last(x), y, 0.0);
+  last.to(kNCHW);
+  expect_near(images_in(kNHWC, last(images_from(kNHWC, x))), y, 1e-5);
+}
+
 TEST(ModelLayout, LayersBroughtToALayoutAreThoseMadeInIt) {
   const Shape images{2, 4, 6, 8};
   const auto check = [&](const char* name, const std::function<AnyModule(Layout)>& make) {

@@ -1,6 +1,7 @@
 #include <sinter/nn/layers/norm/group_norm.h>
 #include <sinter/nn/module/layer_support_internal.h>
 #include <sinter/ops/norm/group_norm.h>
+#include <sinter/ops/permute/permute.h>
 
 namespace sinter::nn {
 LayerNorm::LayerNorm(const Shape& shape, const LayerNormOptions& options) : shape_(shape), options_(options) {
@@ -12,9 +13,24 @@ LayerNorm::LayerNorm(const Shape& shape, const LayerNormOptions& options) : shap
     bias = parameter("bias", Tensor::zeros(shape), {.keep_float32 = true});
   }
   describe(fmt::format("{}", shape));
+  starts_in(options.layout);
 }
 
 Tensor LayerNorm::forward(const Tensor& x) const {
+  if (x.rank() == 4 && shape_.rank() > 1 && layout() != options_.layout) {
+    SINTER_CHECK(shape_.rank() == 3,
+                 "[layer_norm] the last axes of images in {}, {}, are not the last ones in {}",
+                 to_string(options_.layout), shape_, to_string(layout()));
+    const bool is_last = layout() == Layout::kNHWC;
+    const auto turned = [&](const Tensor& of_shape) {
+      return of_shape.defined() ? ops::permute(of_shape, is_last ? std::vector<int64_t>{1, 2, 0}
+                                                                 : std::vector<int64_t>{2, 0, 1})
+                                : of_shape;
+    };
+    return ops::layer_norm(
+        x, is_last ? Shape{shape_[1], shape_[2], shape_[0]} : Shape{shape_[2], shape_[0], shape_[1]},
+        turned(weight), turned(bias), {.epsilon = options_.epsilon});
+  }
   return ops::layer_norm(x, shape_, weight, bias, {.epsilon = options_.epsilon});
 }
 

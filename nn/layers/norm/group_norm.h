@@ -7,12 +7,14 @@
 namespace sinter::nn {
 
 struct LayerNormOptions {
-  double epsilon = 1e-5;  ///< >= 0, added to the variance
-  bool affine = true;     ///< scale and shift each feature
+  double epsilon = 1e-5;          ///< >= 0, added to the variance
+  bool affine = true;             ///< scale and shift each feature
+  Layout layout = Layout::kNCHW;  ///< of images whose axes a `shape` of two or three counts
 };
 
 /// (x - mean) / sqrt(variance + epsilon) * weight + bias, mean and biased variance taken over the last axes,
-/// those of `shape`. Members: `weight` (ones) and `bias` (zeros) of that shape, float32 even in a
+/// those of `shape`; of images in another layout than options.layout, as to(Layout) makes them, over the same
+/// elements. Members: `weight` (ones) and `bias` (zeros) of that shape, float32 even in a
 /// half-precision model. 16-bit inputs are normalised in float32 and rounded once. Source: J. Ba, J. Kiros,
 /// G. Hinton, "Layer normalization", arXiv:1607.06450.
 class LayerNorm : public Module {
