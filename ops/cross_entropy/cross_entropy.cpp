@@ -85,7 +85,8 @@ std::vector<Tensor> composed_gradient(const GradientContext& context) {
   std::vector<Tensor> gradients(2);
   if (context.needs(0)) {
     const Tensor apart = sub(mul(softmax(logits, 1), sum(wanted, {1}, {.keep_dims = true})), wanted);
-    gradients[0] = cast(mul(apart, share), context.input_spec(0).dtype);
+    // A row without a share has no gradient, whatever its logits are.
+    gradients[0] = cast(mul_no_nan(share, apart), context.input_spec(0).dtype);
   }
   if (context.needs(1)) {
     const Tensor has_part = not_equal(wanted, full({}, 0.0, dtype, wanted.device()));

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 
 #include <sinter/ops/binary/binary.h>
@@ -7,6 +8,7 @@
 #include <sinter/ops/pool/pool.h>
 #include <sinter/ops/pool/pool_geometry.h>
 #include <sinter/ops/reshape/reshape.h>
+#include <sinter/ops/where/where.h>
 
 namespace sinter::ops {
 namespace {
@@ -138,6 +140,25 @@ Tensor pixels_of(const Tensor& indices, const PoolGeometry& geometry, Layout lay
              Tensor::from_values(first, channels_first ? Shape{outputs} : Shape{outputs, 1}, device));
 }
 
+/// Whether each window has an element of the image, as only dilation and padding can keep it from: (outputs),
+/// or (outputs, 1) under kNHWC. Undefined if all do.
+Tensor windows_with_elements(const PoolGeometry& geometry, Layout layout, Device device) {
+  const auto has_any = [](const auto& axis, int64_t out) {
+    for (int64_t tap = 0; tap < axis.kernel; ++tap) {
+      const int64_t at = out * axis.stride - axis.padding + tap * axis.dilation;
+      if (at >= 0 && at < axis.extent) return true;
+    }
+    return false;
+  };
+  std::vector<uint8_t> found;
+  for (int64_t i = 0; i < geometry.y.out * geometry.x.out; ++i)
+    found.push_back(has_any(geometry.y, i / geometry.x.out) && has_any(geometry.x, i % geometry.x.out));
+  if (std::ranges::find(found, 0) == found.end()) return {};
+  const auto count = static_cast<int64_t>(found.size());
+  const Shape shape = layout == Layout::kNCHW ? Shape{count} : Shape{count, 1};
+  return cast(Tensor::from_values(found, shape, device), DType::kBool);
+}
+
 // The gradient of each element of dx at the place where dy went.
 std::vector<Tensor> max_pool_grad_gradient(const GradientContext& context) {
   const auto& options = context.attributes<PoolGradOptions>();
@@ -151,7 +172,11 @@ std::vector<Tensor> max_pool_grad_gradient(const GradientContext& context) {
   const Tensor flat =
       reshape(ddx, channels_first ? std::vector<int64_t>{geometry.batch, geometry.channels, pixels}
                                   : std::vector<int64_t>{geometry.batch, pixels, geometry.channels});
-  const Tensor chosen = gather(flat, channels_first ? 2 : 1, pixels_of(context.input(1), geometry, layout));
+  const int axis = channels_first ? 2 : 1;
+  const Tensor places = pixels_of(context.input(1), geometry, layout);
+  const Tensor any = windows_with_elements(geometry, layout, ddx.device());
+  const Tensor chosen = any.defined() ? where(any, gather(flat, axis, where(any, places, 0.0)), 0.0)
+                                      : gather(flat, axis, places);
   return {reshape(chosen, {dy.begin(), dy.end()}), {}};
 }
 

@@ -56,11 +56,15 @@ Tensor Tensor::rand(const Shape& shape, const TensorOptions& options, Generator*
   const Tensor made = empty(shape);
   const RandomKey key = chosen(generator).next_on_host(made.numel());
   float* const values = made.data<float>();
+  // What a narrow dtype would round to 1 becomes the largest number below it.
+  const float most = options.dtype == DType::kBFloat16  ? 1.0F - 0x1p-8F
+                     : options.dtype == DType::kFloat16 ? 1.0F - 0x1p-11F
+                                                        : 1.0F;
   parallel_for((made.numel() + 3) / 4, 4096, [&](int64_t first, int64_t last) {
     for (int64_t b = first; b < last; ++b) {
       const PhiloxBlock block = philox(key.seed, key.offset + static_cast<uint64_t>(b));
       for (int64_t i = 4 * b; i < std::min(4 * b + 4, made.numel()); ++i)
-        values[i] = uniform_from_word(block.words[i % 4]);
+        values[i] = std::min(uniform_from_word(block.words[i % 4]), most);
     }
   });
   return finished(made, options);

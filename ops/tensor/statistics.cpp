@@ -103,7 +103,10 @@ Tensor logsumexp(const Tensor& x, const IntList& axes, const ReduceOptions& opti
   const Tensor largest = max(values.detach(), axes, {.keep_dims = true});
   const Tensor shift =
       where(equal(abs(largest), full({}, HUGE_VAL, largest.dtype(), largest.device())), 0.0, largest);
-  const Tensor total = add(log(sum(exp(sub(values, shift)), axes, {.keep_dims = true})), shift);
+  // Of elements that are all -infinity: log(0), whose gradient is 0 here and not infinity times 0.
+  const Tensor parts = sum(exp(sub(values, shift)), axes, {.keep_dims = true});
+  const Tensor is_zero = equal(parts, zero(parts));
+  const Tensor total = where(is_zero, -HUGE_VAL, add(log(where(is_zero, 1.0, parts)), shift));
   const AxisMask mask = reduced_axes(axes.to_vector(), x.rank(), "logsumexp");
   const Shape shape = reduced_shape(x.shape(), mask, options.keep_dims);
   return cast(reshape(total, {shape.begin(), shape.end()}), x.dtype());

@@ -5,12 +5,15 @@
 
 #include <gtest/gtest.h>
 
+#include <sinter/autograd/grad.h>
 #include <sinter/core/op/call.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/common/samples/op_samples.h>
+#include <sinter/ops/operators.h>
 #include <sinter/ops/permute/permute.h>
 #include <sinter/ops/pool/pool.h>
+#include <sinter/ops/reduce/reduce.h>
 
 #include "common/error_message.h"
 
@@ -187,6 +190,17 @@ TEST_P(PoolTest, DilatedWindowsMayMissTheImage) {
     const Tensor dy = image({1, 2}, 1, 2, GetParam()).to(device);
     EXPECT_EQ(vjp::max_pool2d(dy, outputs[1], {options, 1, 1}).to_vector<float>(), std::vector<float>{0})
         << to_string(device);
+    // Nor does a gradient of the gradient come from a window without an element, beside others that have one.
+    const PoolAttributes wide{
+        .kernel = {2, 2}, .stride = {1, 1}, .padding = {2, 2}, .dilation = {3, 3}, .layout = GetParam()};
+    const Tensor pixels = image({1, 2, 3, 4}, 2, 2, GetParam()).to(device).set_requires_grad(true);
+    const Tensor y = call(builtin("max_pool2d"), {pixels}, wide)[0];
+    const Tensor weights = Tensor::full_like(y, 1.0).set_requires_grad(true);
+    const Tensor dx = grad({y}, {pixels}, {.gradients = {weights}, .create_graph = true})[0];
+    const Tensor per_window = grad({ops::sum(dx * dx)}, {weights})[0];
+    // A window of value v adds twice the gradient of its pixel; one without an element adds nothing.
+    const std::vector<float> got = per_window.to_vector<float>(), values = y.to_vector<float>();
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i] == 0.0F, values[i] == low) << i;
   }
 }
 

@@ -15,6 +15,7 @@
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/concat/concat.h>
+#include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/tensor/statistics.h>
 #include <sinter/ops/where/where.h>
 
@@ -148,6 +149,10 @@ TEST_P(Statistics, WhatIsNotFinite) {
   // Large elements, whose exponentials or squares 16 bits cannot hold.
   EXPECT_NEAR(values_of(logsumexp(tensor({200, 200}, {2})))[0], 200 + std::log(2.0), 200 * tolerance());
   EXPECT_NEAR(values_of(norm(tensor({3000, 4000}, {2})))[0], 5000, 5000 * tolerance());
+  // What is masked throughout has no part in the gradient.
+  Tensor masked = tensor({-kInfinity, -kInfinity, 1, 1}, {2, 2}).set_requires_grad(true);
+  backward(sum(logsumexp(masked, {1})));
+  EXPECT_EQ(values_of(masked.grad()), (Doubles{0, 0, 0.5, 0.5}));
   EXPECT_TRUE(std::isnan(values_of(var(tensor({4}, {1})))[0]));  // of one element, unbiased
   EXPECT_EQ(values_of(var(tensor({4}, {1}), {}, {.unbiased = false}))[0], 0.0);
   EXPECT_TRUE(std::isnan(values_of(var(tensor({}, {0})))[0]));

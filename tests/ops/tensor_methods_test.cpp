@@ -158,6 +158,11 @@ TEST(TensorMethods, RandomFactories) {
   };
   EXPECT_TRUE(is_within(uniform.mean().item(), 0.5, std::sqrt(1 / 12.0)));
   EXPECT_TRUE((uniform >= 0).all().item<bool>() && (uniform < 1).all().item<bool>());
+  for (const DType narrow : {DType::kFloat16, DType::kBFloat16}) {
+    const Tensor values = Tensor::rand({n}, {.dtype = narrow}, &generator);
+    EXPECT_TRUE((values >= 0).all().item<bool>() && (values < 1).all().item<bool>()) << to_string(narrow);
+    EXPECT_TRUE(is_within(values.to(DType::kFloat64).mean().item(), 0.5, std::sqrt(1 / 12.0)));
+  }
   const Tensor normal = Tensor::randn({n}, {.dtype = DType::kFloat64}, &generator);
   EXPECT_TRUE(is_within(normal.mean().item(), 0.0, 1.0));
   EXPECT_TRUE(is_within(normal.var().item(), 1.0, std::sqrt(2.0)));

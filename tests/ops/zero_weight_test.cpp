@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <sinter/autograd/grad.h>
 #include <sinter/core/op/call.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/core/runtime/backend.h>
@@ -191,6 +192,16 @@ TEST_P(ZeroWeight, CrossEntropyLeavesOut) {
       }
     }
   }
+}
+
+TEST_P(ZeroWeight, CrossEntropyLeavesOutWhereItsGradientHasOne) {
+  const Tensor logits = tensor({1, 2, 3, kInfinity, 5, kNan}, {2, 3}).set_requires_grad(true);
+  const Tensor loss = cross_entropy(logits, indices({0, -100}));
+  const Tensor fused = grad(loss, logits, {.retain_graph = true}),
+               composed = grad(loss, logits, {.create_graph = true});
+  const auto values = cast(fused.to(Device::cpu()), DType::kFloat64).to_vector<double>();
+  EXPECT_EQ(Doubles(values.begin() + 3, values.end()), Doubles(3, 0.0));
+  expect(composed.detach(), values);
 }
 
 TEST_P(ZeroWeight, AShardOfImpossibleClassesAddsNothing) {
