@@ -12,6 +12,7 @@
 
 #include <sinter/core/base/error.h>
 #include <sinter/nn/data/image/files/image_file.h>
+#include <sinter/nn/data/text/lines.h>
 
 #include "common/console.h"
 #include "common/text.h"
@@ -59,17 +60,14 @@ std::vector<std::string> list_images(const char* option, const fs::path& folder)
 namespace {
 
 std::vector<std::string> lines_of(std::istream& stream, const char* option, const std::string& name) {
-  std::vector<std::string> lines;
+  std::string text;
   errno = 0;
-  for (std::string line; std::getline(stream, line);) {
-    if (line.ends_with('\r')) line.pop_back();
-    lines.push_back(std::move(line));
-  }
+  for (std::string line; std::getline(stream, line);) text += line + '\n';
   if (!stream.eof() || stream.bad()) {
     throw Error(fmt::format("{} {} cannot be read: {}", option, name,
                             std::generic_category().message(errno != 0 ? errno : EIO)));
   }
-  return lines;
+  return nn::data::split_lines(text);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ std::vector<std::string> list_images(const char* option, const std::filesystem::
 /// the option if there is none.
 std::vector<std::string> find_pictures(const std::string& named);
 
-/// The lines of a text file, without their ends, be they \n or \r\n. Throws Error that names the option.
+/// The lines of a text file, as split_lines() gives them. Throws Error that names the option.
 std::vector<std::string> read_lines(const char* option, const std::string& file);
 
 }  // namespace sinter::examples

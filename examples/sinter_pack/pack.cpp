@@ -17,6 +17,7 @@
 #include <sinter/nn/data/image/resize.h>
 #include <sinter/nn/data/records/record_writer.h>
 #include <sinter/nn/data/sample_random.h>
+#include <sinter/nn/data/text/lines.h>
 
 #include "common/console.h"
 #include "common/progress_bar.h"
@@ -104,9 +105,8 @@ std::vector<std::string> read_lines(const fs::path& path) {
   if (!stream)
     throw IoError(
         fmt::format("{}: expected the classes of the training images; pack those first", path.string()));
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  return data::split_lines(text);
 }
 
 void check_output(const Options& options) {

@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 
 #include <sinter/core/base/error.h>
+#include <sinter/nn/data/text/lines.h>
 
 #include "run/model_files.h"
 #include "run/output_files.h"
@@ -108,7 +109,8 @@ std::shared_ptr<const Dataset> keep_images(std::shared_ptr<const Dataset> faces,
   };
   std::string head;
   if (!std::getline(stream, head)) refuse("expected a list that --clean wrote, but it cannot be read");
-  if (head != head_of(*faces))
+  std::string_view line = sinter::nn::data::without_byte_order_mark(head);
+  if (sinter::nn::data::take_line(line) != head_of(*faces))
     refuse(fmt::format("expected '{}', the data that are given, but got '{}'", head_of(*faces),
                        head.substr(0, 120)));
   std::vector<KeptImage> kept;

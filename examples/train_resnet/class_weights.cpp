@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <vector>
 
@@ -11,6 +10,7 @@
 
 #include <sinter/core/base/error.h>
 
+#include "predict/picture_files.h"
 #include "trainer/step_options.h"
 
 namespace train_resnet {
@@ -18,7 +18,6 @@ namespace train_resnet {
 namespace examples = sinter::examples;
 
 using sinter::InvalidArgument;
-using sinter::IoError;
 
 namespace {
 
@@ -77,12 +76,11 @@ std::vector<double> ordered(const std::map<std::string, double>& weights,
 std::string read_class_weights(const std::string& text, const sinter::nn::data::Dataset& train) {
   if (text.empty() || text == "balanced" || examples::parse_numbers(text)) return text;
   const std::string file_name = "--class-weights " + text;
-  std::ifstream file(text);
-  if (!file) throw IoError(fmt::format("{}: cannot read the file", file_name));
   std::map<std::string, double> by_name;
   std::vector<double> alone;
-  std::string line;
-  for (int number = 1; std::getline(file, line); ++number) {
+  int number = 0;
+  for (std::string line : examples::read_lines("--class-weights", text)) {
+    ++number;
     line = trimmed(line);
     if (line.empty()) continue;
     const std::string where = fmt::format("{}, line {}", file_name, number);

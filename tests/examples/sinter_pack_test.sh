@@ -34,6 +34,7 @@ refuses() {
   run 1 "$pack" photos/train small --size 16 && complains "small/train.rec is there already; --force replaces it"
   run 0 "$pack" photos/train small --size 16 --force
   cp -r small both && cp -r photos/train more && mkdir more/aardvark && cp "$images/rgb.jpg" more/aardvark/a.jpg
+  printf '\xef\xbb\xbfant\r\nbee\r\n' >both/classes.txt  # as some editors write it
   run 0 "$pack" photos/val both --size 16 --name val
   run 0 "$pack" photos/train both --size 16 --force  # the same classes
   run 1 "$pack" more both --size 16 --force && complains "both/val.rec has labels of other classes than those of more; remove it"

@@ -1,5 +1,6 @@
 // Cleaning by sub-centres: which images stay, and the data set that is left of them.
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,10 @@ TEST(TrainInsightfaceClean, WhatIsKeptIsADataSetOfIdentitiesNumberedAnew) {
   EXPECT_EQ(kept->get(2).label, 1);
   EXPECT_EQ(kept->get(2).image.pixels, faces->get(29).image.pixels);
   EXPECT_NE(kept->fingerprint(), faces->fingerprint());
+  std::stringstream text;
+  text << std::ifstream(folder / "kept.txt").rdbuf();
+  std::ofstream(folder / "kept.txt") << "\357\273\277" << text.str();  // as some editors save it
+  EXPECT_EQ(keep_images(faces, folder / "kept.txt")->labels(), kept->labels());
 }
 
 TEST(TrainInsightfaceClean, ListsOfOtherDataAndDamagedOnesAreRefused) {

@@ -85,7 +85,7 @@ pictures_by_list() {
   local name
   name=$(printf 'new\nline.jpg')
   cp "$pictures/rgb.jpg" "$name"
-  printf 'mixed/rgb.ppm\r\n\nmissing.png\nmixed/rgb.jpg\nmixed/rgb.ppm\n' >list.txt
+  printf '\xef\xbb\xbfmixed/rgb.ppm\r\n\nmissing.png\nmixed/rgb.jpg\nmixed/rgb.ppm\n' >list.txt
   run 1 --predict list.txt --load-weights w.safetensors
   [ "$(sed 1d out | cut -d, -f1 | tr '\n' ' ')" = "mixed/rgb.ppm missing.png mixed/rgb.jpg mixed/rgb.ppm " ] || fail "another order"
   cp out listed
@@ -143,10 +143,11 @@ weights_without_metadata() {
   run 0 "${bare[@]}" --image-size 12
   complains "does not say how its images are normalised; as ImageNet's are"
   grep -qE '^mixed/rgb.jpg,[012],' out || fail "classes are not their numbers"
-  printf 'ant\nbee\ncat\n' >names.txt
+  printf '\xef\xbb\xbfant\r\nbee\r\ncat\r\n' >names.txt
   run 0 "${bare[@]}" --image-size 12 --class-names names.txt --model resnet20
   grep -qE '^mixed/rgb.jpg,(ant|bee|cat),' out || fail "classes without names"
   run 1 "${bare[@]}" --image-size 12 --model resnet32 && complains "these are weights of a resnet20, --model says resnet32"
+  run 0 "${bare[@]}" --image-size 12 --class-names names.txt --top-k 3 && grep -qE '(^|,)ant,' out || fail "a byte order mark is part of a name"
   echo dog >>names.txt
   run 1 "${bare[@]}" --image-size 12 --class-names names.txt && complains "3 classes but got 4 names"
   run 1 "${bare[@]}" --image-size 12 --class-names gone.txt && complains "--class-names gone.txt cannot be read"

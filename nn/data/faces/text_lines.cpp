@@ -9,6 +9,7 @@
 #include <sinter/core/file_system/file_system.h>
 #include <sinter/core/text/printable.h>
 #include <sinter/nn/data/faces/text_lines.h>
+#include <sinter/nn/data/text/lines.h>
 
 namespace sinter::nn::data {
 namespace {
@@ -68,7 +69,8 @@ std::optional<std::string_view> TextLines::next() {
     const size_t length = feed != nullptr ? static_cast<size_t>(feed - from) : end_ - begin_;
     begin_ += length + (feed != nullptr ? 1 : 0);
     ++number_;
-    line_ = trimmed({from, length});
+    const std::string_view whole(from, length);
+    line_ = trimmed(number_ == 1 ? without_byte_order_mark(whole) : whole);
     if (line_.find('\0') != std::string_view::npos) fail("text");
     if (!line_.empty()) return line_;
   }

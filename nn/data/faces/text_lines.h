@@ -13,8 +13,8 @@
 
 namespace sinter::nn::data {
 
-/// Lines that end in "\n" or "\r\n"; the last one need not. Empty ones are passed over. Holds a megabyte at
-/// most, however long the file is.
+/// Lines that end in "\n" or "\r\n"; the last one need not. Empty ones are passed over, as is a byte order
+/// mark. Holds a megabyte at most, however long the file is.
 class TextLines {
  public:
   /// Fills the span from the front; the number of bytes, 0 at the end.

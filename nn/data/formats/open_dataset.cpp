@@ -12,6 +12,7 @@
 #include <sinter/nn/data/formats/open_dataset.h>
 #include <sinter/nn/data/records/record_dataset.h>
 #include <sinter/nn/data/shards/shard_dataset.h>
+#include <sinter/nn/data/text/lines.h>
 
 namespace sinter::nn::data {
 namespace {
@@ -57,18 +58,10 @@ DatasetPair open_idx_pair(const fs::path& folder, uint64_t max_values) {
 
 // One name a line; empty if there is no such file, or if it does not name all classes.
 std::vector<std::string> read_names(const fs::path& path, size_t count) {
-  std::vector<std::string> names;
-  if (!is_file(path)) return names;
-  std::string name;
-  for (const uint8_t byte : read_file(path, 1 << 20)) {
-    if (byte == '\n') {
-      if (!name.empty()) names.push_back(name);
-      name.clear();
-    } else if (byte != '\r') {
-      name.push_back(static_cast<char>(byte));
-    }
-  }
-  if (!name.empty()) names.push_back(name);
+  if (!is_file(path)) return {};
+  const std::vector<uint8_t> text = read_file(path, 1 << 20);
+  std::vector<std::string> names = split_lines({reinterpret_cast<const char*>(text.data()), text.size()});
+  std::erase(names, "");
   if (names.size() != count) {
     throw_error<IoError>("[dataset] {}: expected {} class names but got {}", path.string(), count,
                          names.size());

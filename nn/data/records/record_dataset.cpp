@@ -10,6 +10,7 @@
 #include <sinter/nn/data/records/mapped_file.h>
 #include <sinter/nn/data/records/record_dataset.h>
 #include <sinter/nn/data/records/record_table.h>
+#include <sinter/nn/data/text/lines.h>
 
 namespace sinter::nn::data {
 namespace {
@@ -143,7 +144,8 @@ class RecordDataset final : public Dataset {
 
   static std::vector<std::string> read_names(const fs::path& path, size_t count) {
     const MappedFile file(path);
-    std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+    std::string_view text =
+        without_byte_order_mark({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
     if (text.ends_with('\n')) text.remove_suffix(1);
     const auto lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) + 1;
     if (lines != count) {
@@ -152,13 +154,7 @@ class RecordDataset final : public Dataset {
     }
     std::vector<std::string> names;
     names.reserve(count);
-    for (size_t i = 0; i < count; ++i) {
-      const size_t end = std::min(text.find('\n'), text.size());
-      std::string_view name = text.substr(0, end);
-      if (name.ends_with('\r')) name.remove_suffix(1);
-      names.emplace_back(name);
-      text.remove_prefix(std::min(end + 1, text.size()));
-    }
+    for (size_t i = 0; i < count; ++i) names.emplace_back(take_line(text));
     return names;
   }
 

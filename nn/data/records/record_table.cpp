@@ -6,21 +6,13 @@
 
 #include <sinter/core/base/error.h>
 #include <sinter/nn/data/records/record_table.h>
+#include <sinter/nn/data/text/lines.h>
 
 namespace sinter::nn::data {
 namespace {
 
 std::string_view as_text(std::span<const uint8_t> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-// Takes the first line, without its end, off the text.
-std::string_view take_line(std::string_view& text) {
-  const size_t end = std::min(text.find('\n'), text.size());
-  std::string_view line = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  if (line.ends_with('\r')) line.remove_suffix(1);
-  return line;
+  return without_byte_order_mark({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 // Takes a whole number, with blanks around it, off the line. False if there is none or it is too large.

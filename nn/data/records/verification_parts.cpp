@@ -5,6 +5,7 @@
 #include <sinter/core/base/error.h>
 #include <sinter/nn/data/records/pickle.h>
 #include <sinter/nn/data/records/verification_parts.h>
+#include <sinter/nn/data/text/lines.h>
 
 namespace sinter::nn::data {
 namespace {
@@ -84,11 +85,9 @@ VerificationBins parse_verification_bins(std::span<const uint8_t> bytes, const s
 
 VerificationList parse_verification_list(std::span<const uint8_t> text, const std::string& name) {
   VerificationList list;
-  std::string_view rest(reinterpret_cast<const char*>(text.data()), text.size());
+  std::string_view rest = without_byte_order_mark({reinterpret_cast<const char*>(text.data()), text.size()});
   for (size_t number = 1; !rest.empty(); ++number) {
-    const size_t end = std::min(rest.find('\n'), rest.size());
-    const auto words = words_of(rest.substr(0, end));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
+    const auto words = words_of(take_line(rest));
     if (words.empty()) continue;
     if (words.size() != 3 || (words[2] != "0" && words[2] != "1")) {
       throw_error<IoError>("[verification] {}: expected \"path path 0\" or \"path path 1\" in line {}", name,

@@ -10,6 +10,7 @@
 #include <sinter/nn/data/image/files/image_file.h>
 #include <sinter/nn/data/shards/shard_dataset.h>
 #include <sinter/nn/data/shards/shard_index.h>
+#include <sinter/nn/data/text/lines.h>
 
 namespace sinter::nn::data {
 namespace {
@@ -155,14 +156,7 @@ class ShardDataset final : public Dataset {
       throw_error<IoError>("[shards] {}: expected at most {} bytes", path.string(), kMostBytes);
     std::string text(file.size(), '\0');
     file.read(0, std::as_writable_bytes(std::span(text)));
-    std::vector<std::string> lines;
-    for (size_t at = 0; at < text.size();) {
-      const size_t end = std::min(text.find('\n', at), text.size());
-      std::string line = text.substr(at, end - at);
-      if (line.ends_with('\r')) line.pop_back();
-      lines.push_back(std::move(line));
-      at = end + 1;
-    }
+    std::vector<std::string> lines = split_lines(text);
     if (lines.empty()) throw_error<IoError>("[shards] {}: expected the names of the classes", path.string());
     return lines;
   }

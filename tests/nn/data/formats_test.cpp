@@ -388,6 +388,11 @@ TEST(OpenDataset, KnowsCifarAndFolders) {
   const fs::path names = folder.write("c10/batches.meta.txt", {'a', '\n', 'b', '\n'});
   EXPECT_EQ(message_of<IoError>([&] { open_dataset(folder.path() / "c10"); }),
             "[dataset] " + names.string() + ": expected 10 class names but got 2");
+  const std::string_view ten_names = "\357\273\277ant\r\nb\nc\nd\ne\nf\ng\nh\ni\njay";
+  folder.write("c10/batches.meta.txt", {ten_names.begin(), ten_names.end()});
+  const std::vector<std::string> named = open_dataset(folder.path() / "c10").test->class_names();
+  EXPECT_EQ(named.front(), "ant") << "without a byte order mark";
+  EXPECT_EQ(named.back(), "jay");
 
   folder.write("c100/train.bin", cifar_record({3, 33}));
   folder.write("c100/test.bin", cifar_record({4, 44}));

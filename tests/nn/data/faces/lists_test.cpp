@@ -43,6 +43,9 @@ TEST(TextLinesTest, LinesOfAnyLengthInPiecesOfAnyLength) {
     EXPECT_EQ(lines.next(), std::nullopt);
     EXPECT_EQ(lines.next(), std::nullopt);
   }
+  TextLines marked = lines_of("\357\273\277one\n\357\273\277two", 2);
+  EXPECT_EQ(marked.next(), "one");
+  EXPECT_EQ(marked.next(), "\357\273\277two");
   TextLines longer = lines_of(std::string((1 << 20) + 1, 'x'), 1 << 16);
   EXPECT_EQ(message_of<IoError>([&] { longer.next(); }), "[faces] list, line 1: longer than 1048576 bytes");
   TextLines zero = lines_of(std::string("a\n\0b\n", 5));

@@ -53,8 +53,8 @@ TEST(Records, ReadWhatIm2recWrites) {
 TEST(Records, LeaveIdentitiesOut) {
   const TemporaryFolder folder;
   face_files(7).write(folder);
-  folder.write("property", text_bytes("2,112,112\r\n7"));
-  folder.write("classes.txt", text_bytes("Ann\r\nBob\r\n"));
+  folder.write("property", text_bytes("\357\273\2772,112,112\r\n7"));
+  folder.write("classes.txt", text_bytes("\357\273\277Ann\r\nBob\r\n"));
   const auto dataset = open_records(folder.path() / "train.rec");
   ASSERT_EQ(dataset->size(), 7);
   EXPECT_EQ(dataset->class_names(), (std::vector<std::string>{"Ann", "Bob"}));

@@ -53,7 +53,7 @@ TEST(VerificationSet, ReadsAListOfPairs) {
   folder.write("a/1.jpg", load_picture("rgb.jpg"));
   folder.write("b/1.pgm", load_picture("gray.pgm"));
   const fs::path list =
-      folder.write("pairs.txt", text_bytes("a/1.jpg\ta/1.jpg 1\r\n\n  a/1.jpg b/1.pgm   0"));
+      folder.write("pairs.txt", text_bytes("\357\273\277a/1.jpg\ta/1.jpg 1\r\n\n  a/1.jpg b/1.pgm   0"));
   for (const fs::path& path : {folder.path(), list}) {
     const VerificationSet set = open_verification_set(path, {.channels = 1});
     EXPECT_EQ(set.same, (std::vector<uint8_t>{1, 0}));

@@ -185,7 +185,7 @@ TEST(Shards, GiveTheirSamplesInOrder) {
 TEST(Shards, AgreeWithTheirListOfClasses) {
   const TemporaryFolder folder;
   const std::string shard = folder.write("a.tar", sound_shard()).string();
-  folder.write("classes.txt", {'a', '\n', 'b', '\r', '\n', 'c', '\n'});
+  folder.write("classes.txt", {0xef, 0xbb, 0xbf, 'a', '\n', 'b', '\r', '\n', 'c', '\n'});
   EXPECT_EQ(open_shards(shard)->class_names(), (std::vector<std::string>{"a", "b", "c"}));
   EXPECT_EQ(message_of<IoError>([&] {
               open_shards(shard, {.class_names = {"a", "b"}});
