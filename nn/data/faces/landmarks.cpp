@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <utility>
 
 #include <sinter/core/base/error.h>
@@ -51,9 +52,16 @@ FivePoints points_of(const std::vector<double>& numbers) {
   return {points[0], points[1], points[2], points[3], points[4]};
 }
 
+/// Whether all fields behind the path's are names: a face with a slip, or one of nan, must not be taken for a
+/// header.
 bool names_columns(std::string_view line) {
-  const auto fields = split_fields(line, 3);
-  return fields.size() > 1 && !to_number(fields[1]);
+  const auto fields = split_fields(line, 138);
+  return fields.size() > 1 && std::all_of(fields.begin() + 1, fields.end(), [](std::string_view field) {
+           double number = 0;
+           const char* const last = field.data() + field.size();
+           const auto [end, error] = std::from_chars(field.data(), last, number);
+           return !field.empty() && (error == std::errc::invalid_argument || end != last);
+         });
 }
 
 }  // namespace

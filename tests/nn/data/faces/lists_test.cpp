@@ -97,6 +97,22 @@ TEST(LandmarksTest, AreReadAsDetectorsWriteThem) {
   EXPECT_EQ(faces[2].points[4].y, -10);
 }
 
+TEST(LandmarksTest, AFaceWithASlipIsNoHeader) {
+  const std::string sound = "b.jpg,1,2,3,4,5,6,7,8,9,10\n";
+  for (const std::string first :
+       {"a.jpg,1o,2,3,4,5,6,7,8,9,10", "a.jpg,nan,2,3,4,5,6,7,8,9,10", "a.jpg,,2,3,4,5,6,7,8,9,10",
+        "a.jpg,nan,nan,nan,nan,nan,nan,nan,nan,nan,nan", "a.jpg,inf,-inf", "a.jpg,1e999,x", "a.jpg,x,",
+        "a,b.jpg,1,2,3,4,5,6,7,8,9,10"})
+    EXPECT_NE(wrong(first + "\n" + sound).find("list, line 1: expected path,x1,y1"), std::string::npos)
+        << first;
+  for (const std::string first : {"path,x1,y1", "file, left x, left y, score", "\357\273\277path,x1,y1"}) {
+    TextLines lines = lines_of(first + "\n" + sound);
+    EXPECT_EQ(read_landmarks(lines).size(), 1u) << first;
+  }
+  TextLines marked = lines_of("\357\273\277\"a,b.jpg\",1,2,3,4,5,6,7,8,9,10\n" + sound);
+  EXPECT_EQ(read_landmarks(marked)[0].path, "a,b.jpg");
+}
+
 TEST(LandmarksTest, SixtyEightPointsBecomeFive) {
   std::string text = "a.jpg";
   for (int i = 0; i < 68; ++i) text += "," + std::to_string(i) + "," + std::to_string(2 * i);
