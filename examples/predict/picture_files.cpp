@@ -1,21 +1,19 @@
 #include "predict/picture_files.h"
 
-#include <algorithm>
 #include <cerrno>
-#include <cstdint>
 #include <fstream>
 #include <iostream>
-#include <map>
 #include <system_error>
+#include <utility>
 
 #include <fmt/core.h>
 
 #include <sinter/core/base/error.h>
+#include <sinter/nn/data/formats/image_folder.h>
 #include <sinter/nn/data/image/files/image_file.h>
 #include <sinter/nn/data/text/lines.h>
 
 #include "common/console.h"
-#include "common/text.h"
 
 namespace sinter::examples {
 
@@ -25,35 +23,15 @@ std::vector<std::string> list_images(const char* option, const fs::path& folder)
   std::error_code error;
   if (!fs::is_directory(folder, error))
     throw Error(fmt::format("{} {} is no folder", option, folder.string()));
-  std::vector<std::string> paths;
-  std::map<std::string, uint64_t> left_out;
-  uint64_t others = 0;
-  for (fs::recursive_directory_iterator at(folder, fs::directory_options::follow_directory_symlink, error),
-       end;
-       !error && at != end; at.increment(error)) {
-    std::error_code unknown;
-    const std::string name = at->path().filename().string(), ending = nn::data::ending_of(name);
-    if (name.starts_with(".")) {
-      at.disable_recursion_pending();
-    } else if (at->is_directory(unknown)) {
-      continue;
-    } else if (nn::data::is_image_ending(ending) && at->is_regular_file(unknown)) {
-      paths.push_back(at->path().lexically_relative(folder).string());
-    } else {
-      ++left_out[ending.empty() ? "without an ending" : '.' + ending];
-      ++others;
-    }
-  }
-  if (error) throw Error(fmt::format("{} {}: cannot be read: {}", option, folder.string(), error.message()));
-  const std::string told =
-      fmt::format("{} of {} {} left out: {}", others, counted(others + paths.size(), "file"),
-                  others == 1 ? "is" : "are", nn::data::describe_counts(left_out));
-  if (paths.empty()) {
+  nn::data::ImageFolderFiles all = nn::data::list_images(folder);
+  const std::string told = all.describe_left_out();
+  if (all.files.empty()) {
     throw Error(fmt::format("{} {} has no images ({}){}{}", option, folder.string(), nn::data::kImageEndings,
-                            others > 0 ? "; " : "", others > 0 ? told : ""));
+                            told.empty() ? "" : "; ", told));
   }
-  if (others > 0) complain("warning: {} {}: {}", option, folder.string(), told);
-  std::ranges::sort(paths);
+  if (!told.empty()) complain("warning: {} {}: {}", option, folder.string(), told);
+  std::vector<std::string> paths;
+  for (nn::data::ImageFolderFiles::File& file : all.files) paths.push_back(std::move(file.name));
   return paths;
 }
 
@@ -61,7 +39,7 @@ namespace {
 
 std::vector<std::string> lines_of(std::istream& stream, const char* option, const std::string& name) {
   std::string text;
-  errno = 0;
+  if (stream) errno = 0;  // else opening it has set it
   for (std::string line; std::getline(stream, line);) text += line + '\n';
   if (!stream.eof() || stream.bad()) {
     throw Error(fmt::format("{} {} cannot be read: {}", option, name,

@@ -7,8 +7,9 @@
 
 namespace sinter::examples {
 
-/// The images of a folder and of those in it, as paths below it, sorted by their bytes. Says on standard
-/// error how many other files there are. Throws Error that names the option if there is no image.
+/// The images of a folder and of those in it, as paths below it, sorted by their bytes; a link back to a
+/// folder above brings nothing new. Says on standard error how many other files there are. Throws Error that
+/// names the option if there is no image.
 std::vector<std::string> list_images(const char* option, const std::filesystem::path& folder);
 
 /// What `--predict` names: all images of a folder, each with the folder before it; the lines of a list

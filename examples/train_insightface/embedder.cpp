@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <span>
 
@@ -14,7 +12,7 @@
 #include <sinter/core/text/printable.h>
 #include <sinter/nn/checkpoint/safetensors.h>
 #include <sinter/nn/data/data_loader.h>
-#include <sinter/nn/data/image/files/image_file.h>
+#include <sinter/nn/data/formats/load_image.h>
 #include <sinter/ops/cast/cast.h>
 
 #include "common/console.h"
@@ -45,12 +43,7 @@ class ImageTree final : public nn::data::Dataset {
   const std::vector<std::string>& class_names() const override { return class_names_; }
   void read(int64_t index, nn::data::Sample& sample,
             const nn::data::DecodeHintFunction& reduction) const override {
-    const fs::path path = folder_ / paths_[checked_index(index)];
-    std::ifstream file(path, std::ios::binary);
-    const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
-    if (!file) throw IoError(fmt::format("{}: cannot be read", path.string()));
-    nn::data::decode_image({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, path.string(), {},
-                           reduction, sample.image);
+    sample.image = nn::data::read_image(folder_ / paths_[checked_index(index)], {}, reduction);
     sample.label = 0;
   }
 

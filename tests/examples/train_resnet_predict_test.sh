@@ -101,6 +101,8 @@ pictures_by_list() {
     run 0 --predict "$name" --load-weights w.safetensors
     grep -q '^caf\\xe9.jpg,' out || fail "a byte that is no UTF-8"
   fi
+  mkdir -p linked/in && cp "$pictures/rgb.jpg" linked && ln -s .. linked/in/up && ln -s ../../linked linked/in/again
+  run 0 --predict linked --load-weights w.safetensors && [ "$(grep -c . out)" = 2 ] || fail "links back to a folder above multiply pictures"
   : >empty.lst
   run 1 --predict empty.lst --load-weights w.safetensors && complains "error: --predict empty.lst: the list names no picture"
   run 1 --predict gone --load-weights w.safetensors && complains "error: --predict gone: there is no such file or folder"

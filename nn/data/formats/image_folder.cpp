@@ -166,6 +166,11 @@ void store_settled(const FolderCache& cache, const ListedClasses& listed, int64_
   if (!settled.empty()) cache.store(settled);
 }
 
+void add_images(ListedClass listed, size_t label, ImageFolderFiles& all) {
+  for (const auto& [ending, count] : listed.left_out) add_left_out(ending, "", count, all.left_out);
+  for (std::string& image : listed.images) all.files.push_back({label, std::move(image)});
+}
+
 void add_class(const fs::path& root, const std::string& name,
                const std::unordered_map<std::string_view, size_t>& labels, ListedClass listed,
                ImageFolderFiles& all) {
@@ -174,16 +179,14 @@ void add_class(const fs::path& root, const std::string& name,
     throw_error<IoError>("[image_folder] {}: expected only folders of the {} known classes but got \"{}\"",
                          root.string(), all.class_names.size(), name);
   }
-  const size_t label = found->second;
-  for (const auto& [ending, count] : listed.left_out) add_left_out(ending, "", count, all.left_out);
   if (listed.images.empty()) {
     ImageFolderFiles only;
-    for (const auto& [ending, count] : listed.left_out) add_left_out(ending, "", count, only.left_out);
+    add_images(std::move(listed), 0, only);
     const std::string others = only.describe_left_out();
     throw_error<IoError>("[image_folder] {}: expected images ({}) but there are none{}{}",
                          (root / name).string(), kImageEndings, others.empty() ? "" : "; ", others);
   }
-  for (std::string& image : listed.images) all.files.push_back({label, std::move(image)});
+  add_images(std::move(listed), found->second, all);
 }
 
 // Says which classes, of those that another folder has, are not here.
@@ -312,6 +315,12 @@ ImageFolderFiles list_image_folder(const fs::path& root, const std::vector<std::
   ListedClasses listed;
   if (!list_classes(root, folders, cache.load(), listed)) store_settled(cache, listed, now);
   for (const std::string& name : folders) add_class(root, name, labels, std::move(listed[name]), all);
+  return all;
+}
+
+ImageFolderFiles list_images(const fs::path& folder) {
+  ImageFolderFiles all;
+  add_images(list_class(folder), 0, all);
   return all;
 }
 

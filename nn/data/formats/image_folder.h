@@ -43,6 +43,10 @@ struct ImageFolderFiles {
 ImageFolderFiles list_image_folder(const std::filesystem::path& root,
                                    const std::vector<std::string>& class_names = {});
 
+/// Lists all images of a folder and of those in it, as open_image_folder does those of one class. Throws
+/// IoError if a folder cannot be listed.
+ImageFolderFiles list_images(const std::filesystem::path& folder);
+
 /// Opens the folder: every sub-folder is a class, and its files *.jpg, *.jpeg, *.png, *.webp, *.pgm and *.ppm
 /// (in any case), with those of the folders in it, however deep and by links too, are its images, in the
 /// order of their paths' bytes. (torchvision's ImageFolder takes the same files.) Names that start with a dot

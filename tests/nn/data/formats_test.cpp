@@ -260,6 +260,7 @@ TEST(ImageFolder, TakesTheImagesOfFoldersInClassFolders) {
   for (const auto& file : all.files) names.push_back(all.class_names[file.label] + ": " + file.name);
   EXPECT_EQ(names, (std::vector<std::string>{"ant: a/1.PPM", "ant: a/2.ppm", "ant: a/deep/x.ppm",
                                              "ant: b.ppm", "ant: linked/y.ppm", "bee: 1.ppm", "far: y.ppm"}));
+  EXPECT_EQ(list_images(folder.path() / "ant").files.size(), 5u);
   EXPECT_EQ(open_image_folder(folder.path())->get(2).image.height,
             open_image_folder(folder.path())->get(3).image.height);
 }
