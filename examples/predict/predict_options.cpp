@@ -33,10 +33,9 @@ void add_prediction_rows(OptionTable& table, PredictionOptions& options) {
            "as their means over the picture")
       .called("LAYER")
       .needs("--predict");
-  table
-      .add("--class-names", options.class_names, file(),
-           "File with a class's name a line, for weights that do not say how theirs are called")
-      .needs("--predict");
+  table.add("--class-names", options.class_names, file(),
+            "File with a class's name a line, for weights that do not say how theirs are called, with "
+            "--predict or --export");
 }
 
 std::string check_prediction(const PredictionOptions& options, const TrainerOptions& others) {

@@ -189,7 +189,7 @@ int main(int argc, char** argv) {
     if (const auto exit_code = parse_options(argc, argv, options)) return *exit_code;
     ignore_write_signals(options.leaves_files());
     if (options.prediction.wanted()) return predict(options);
-    if (only_exports(options)) return export_weights(options);
+    if (options.only_exports()) return export_weights(options);
     return start(options, argv);
   });
 }

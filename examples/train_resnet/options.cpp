@@ -125,6 +125,8 @@ OptionTable table_of(Options& options) {
 std::string check_together(const Options& options) {
   if (const std::string mistake = check_prediction(options.prediction, options); !mistake.empty())
     return mistake;
+  if (!options.prediction.class_names.empty() && !options.prediction.wanted() && !options.only_exports())
+    return "--class-names needs --predict, or --export of --load-weights without training or a test";
   if (options.plan && options.prediction.wanted()) return "--plan is of training: leave --predict out";
   if (options.evaluate && !options.resume && options.load_weights.empty())
     return needs_weights("--evaluate", options);
@@ -160,6 +162,11 @@ examples::OutputFiles Options::output_files() const {
 bool Options::leaves_files() const {
   return !(checkpoints + log_dir).empty() ||
          std::ranges::any_of(output_files(), [](const auto& output) { return !output.second.empty(); });
+}
+
+bool Options::only_exports() const {
+  return !exported.path.empty() && !load_weights.empty() && !is_given("--data") && checkpoints.empty() &&
+         !evaluate;
 }
 
 std::string check_optimizer(const Options& options) {

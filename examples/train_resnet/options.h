@@ -46,6 +46,9 @@ struct Options : sinter::examples::TrainerOptions {
   /// The files that are written in one go.
   sinter::examples::OutputFiles output_files() const;
   bool leaves_files() const;
+  /// Whether --export is of the weights of --load-weights as they are: no data, folder of a run or test is
+  /// named.
+  bool only_exports() const;
 };
 
 /// Reads the command line. For --help, --version and mistakes it prints what there is to say and gives the

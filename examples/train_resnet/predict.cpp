@@ -240,11 +240,6 @@ int predict(Options& options) {
                                      : write_features(options, paths, weights, how);
 }
 
-bool only_exports(const Options& options) {
-  return !options.exported.path.empty() && !options.load_weights.empty() && !options.is_given("--data") &&
-         options.checkpoints.empty() && !options.evaluate;
-}
-
 int export_weights(Options& options) {
   examples::check_file("--export", options.exported.path);
   nn::PredictOptions how;

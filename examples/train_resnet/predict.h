@@ -10,11 +10,7 @@ namespace train_resnet {
 /// could not be read, each of which has its line nevertheless.
 int predict(Options& options);
 
-/// Whether --export is of the weights of --load-weights as they are: no data, folder of a run or test is
-/// named.
-bool only_exports(const Options& options);
-
-/// Exports those. Gives the exit code.
+/// Exports the weights of --load-weights as they are. Gives the exit code.
 int export_weights(Options& options);
 
 }  // namespace train_resnet

@@ -148,6 +148,12 @@ weights_without_metadata() {
   printf '\xef\xbb\xbfant\r\nbee\r\ncat\r\n' >names.txt
   run 0 "${bare[@]}" --image-size 12 --class-names names.txt --model resnet20
   grep -qE '^mixed/rgb.jpg,(ant|bee|cat),' out || fail "classes without names"
+  local export=(--load-weights bare.safetensors --export bare.onnx)
+  run 1 "${export[@]}" && complains "does not say what it is of: --image-size <pixels of an input>, 224 mostly, and --class-names <file> do"
+  run 0 "${export[@]}" --image-size 12 --class-names names.txt
+  grep -qaF '["ant","bee","cat"]' bare.onnx || fail "names are not exported"
+  run 2 --class-names names.txt --epochs 1 && complains "--class-names needs --predict, or --export of --load-weights"
+  run 2 "${export[@]}" --evaluate --data data --class-names names.txt && complains "--class-names needs --predict, or --export of --load-weights"
   run 1 "${bare[@]}" --image-size 12 --model resnet32 && complains "these are weights of a resnet20, --model says resnet32"
   run 0 "${bare[@]}" --image-size 12 --class-names names.txt --top-k 3 && grep -qE '(^|,)ant,' out || fail "a byte order mark is part of a name"
   echo dog >>names.txt
