@@ -44,6 +44,7 @@ std::vector<uint8_t> truths(const ImagePickle& pickle, const PickleValue& value,
   return same;
 }
 
+// The words between blanks; of more than three of them, what two tabs divide, for paths with blanks.
 std::vector<std::string_view> words_of(std::string_view line) {
   constexpr std::string_view kBlanks = " \t\r";
   std::vector<std::string_view> words;
@@ -52,6 +53,10 @@ std::vector<std::string_view> words_of(std::string_view line) {
     const size_t end = std::min(line.find_first_of(kBlanks, at), line.size());
     words.push_back(line.substr(at, end - at));
     at = end;
+  }
+  if (words.size() > 3 && std::count(line.begin(), line.end(), '\t') == 2) {
+    const size_t first = line.find('\t'), second = line.rfind('\t');
+    return {line.substr(0, first), line.substr(first + 1, second - first - 1), line.substr(second + 1)};
   }
   return words;
 }

@@ -23,8 +23,8 @@ struct VerificationList {
   std::vector<uint8_t> same;
 };
 
-/// Throws IoError, with the line, unless every line (but empty ones) is "path path 0|1" with paths that stay
-/// in the list's folder, and there is one at least.
+/// Throws IoError, with the line, unless every line (but empty ones) is "path path 0|1", divided by blanks or
+/// by two tabs alone, with paths that stay in the list's folder, and there is one at least.
 VerificationList parse_verification_list(std::span<const uint8_t> text, const std::string& name);
 
 }  // namespace sinter::nn::data

@@ -25,9 +25,8 @@ struct VerificationSet {
 /// lists
 ///   2N images as bytes or as numpy arrays of uint8 that hold the bytes, and `issame` N truths. The pickle is
 ///   read by a machine that can build such lists and nothing else: it calls nothing, whatever the file says;
-/// - a list of pairs, a text file with lines "path path 0|1", blanks between them, 1 for the same person;
-/// paths
-///   lead from the list's folder to JPEGs, PNGs, PGMs or PPMs, and not out of it;
+/// - a list of pairs, a text file with lines "path path 0|1", blanks (or two tabs alone) between them, 1 for
+///   the same person; paths lead from the list's folder to JPEGs, PNGs, PGMs or PPMs, and not out of it;
 /// - a folder with such a list, named pairs.txt.
 /// Images are read when they are asked for; a pickle's file is mapped, so it must not be changed while the
 /// set lives. Throws IoError, naming file and byte or line, for everything else and for damage.

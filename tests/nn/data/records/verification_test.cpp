@@ -68,6 +68,10 @@ TEST(VerificationSet, ReadsAListOfPairs) {
   EXPECT_EQ(error("a b 2\n"), form + "1");
   EXPECT_EQ(error("a b c 1\n"), form + "1");
   EXPECT_EQ(error("a b 1 1 1\n"), form + "1");
+  EXPECT_EQ(parse_verification_list(text_bytes("a b/1.jpg\tc d.jpg\t1\r\na\t\tb 0\n"), "list").paths,
+            (std::vector<std::string>{"a b/1.jpg", "c d.jpg", "a", "b"}));
+  EXPECT_EQ(error("a b\tc 1\n"), form + "1");
+  EXPECT_EQ(error("a b\tc\t2\n"), form + "1");
   EXPECT_EQ(error(" \n"), "[verification] list: expected at least one pair");
   for (const std::string& path : {"/etc/passwd"s, "../x"s, "a/../../x"s, "x/.."s, "a\0b"s})
     EXPECT_EQ(error("a " + path + " 1"),
