@@ -150,6 +150,9 @@ class TarReader {
       case '5':
         said_ = {};
         break;
+      case '1':
+      case '2':
+        fail("expected a file or a folder but it is a link; `tar --hard-dereference -h` packs the files");
       default:
         fail("expected a file or a folder but got type '{}'", shown({&type, 1}));
     }
