@@ -25,7 +25,7 @@ export build suppressions work
 
 # Left out: tests that fork or draw many numbers, those of time and of many files, which valgrind makes thirty times as slow.
 {
-  echo core_test 0 1 "-*Stress*:*Random*:*Fork*"
+  echo core_test 0 1 "-*Stress*:*Random*:*Fork*:*InTheTimeOf*"
   for part in 0 1 2 3; do echo ops_test $part 4 "*OpSamples*"; done
   echo nn_test 0 1 "ImageFolder.*:ImageOps.*:*Jpeg.*:Png.*:WebP.*:Netpbm.*:Exif.*:Tar.*:Shards.*:*Records.*:Pickle.*:*Safetensors.*:*Pytorch*:Idx.*:Cifar.*:Scalars.*:AlignTest.*:TextLinesTest.*:LandmarksTest.*:IjbListsTest.*-*.KeepsItsLimits:*.FindsEachOfManyClassesAtOnce:*.PartsHaveALimit:*.HugeCountsCostNothing:PytorchWriter.RefusesWhatPyTorchCannotRead:HostilePytorch.PartsThatAreRepeatedCostNothing"
 } | xargs -P "$(nproc)" -L 1 bash -c 'memcheck "$@"' memcheck
