@@ -365,8 +365,8 @@ int evaluate_ijb(Options& options, sinter::Device device, const std::optional<Lo
 int run(Options options, const Communicator& ranks, sinter::Device device) {
   const bool says_data = !options.data.empty() || options.synthetic > 0;
   if (options.resume && options.trains() && !says_data) examples::check_place(options, "<path>");
-  std::optional<examples::FolderLock>
-      lock;  // before the checkpoint is read: a run that ends may write one more
+  // The lock comes before the checkpoint is read: a run that ends may write one more.
+  std::optional<examples::FolderLock> lock;
   if (ranks.rank() == 0 && !options.plan) check_outputs(options, lock);
   const std::optional<LoadedCheckpoint> checkpoint = find_checkpoint(options);
   if (options.threads > 0) sinter::set_num_threads(options.threads);
