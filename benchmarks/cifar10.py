@@ -66,7 +66,8 @@ def main():
     rows = [measure(program, options, mode) for mode in options.modes]
     print(json.dumps(rows, indent=1))
     if options.json:
-        options.json.write_text(json.dumps({"versions": {}, "rows": rows}, indent=1), encoding="utf-8")
+        head = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "versions": {}}
+        options.json.write_text(json.dumps({**head, "rows": rows}, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

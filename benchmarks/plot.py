@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws the share of copy of every row with such a target, one SVG per suite, from a result file of run.sh.
 
-Usage: plot.py results/h200.json [--output ../docs/images] [--dtypes float32 float16]
+Usage: plot.py results/h100-80gb-hbm3.json [--output ../docs/images] [--dtypes float32 float16]
 Bars are Sinter, markers its peers, the short line is the target. Needs Python's standard library only.
 """
 import argparse

@@ -175,8 +175,8 @@ class Sweep:
         if folder is None or not self.ours:
             return
         folder.mkdir(parents=True, exist_ok=True)
-        ours = {"gpu": self.head["gpu"], "versions": self.head["versions"], "rows": self.ours, "wrong": self.wrong,
-                "failed": self.failed}
+        ours = {"gpu": self.head["gpu"], "date": time.strftime("%Y-%m-%d", time.gmtime()), "versions": self.head["versions"],
+                "rows": self.ours, "wrong": self.wrong, "failed": self.failed}
         (folder / f"sinter_sweep_{seed}.json").write_text(json.dumps(ours, indent=1), encoding="utf-8")
         if self.peers:
             peers = {"gpu": self.head["gpu"], "versions": self.torch_version, "rows": self.peers}

@@ -3,7 +3,7 @@
 Compiling takes up to a minute a case, one after the other. With --ahead N, N processes first run each compiled case once, for
 at most half of --seconds: then it is in inductor's cache on disk, and measuring it takes seconds. Which variant of a kernel
 is the fastest is found out again where it is measured, not among processes that share a GPU. Mode max-autotune may take minutes
-for one case: each is broken off after a quarter of --seconds.
+for one case: with --seconds only --modes brings it.
 """
 import gc
 import os
@@ -36,10 +36,12 @@ class NetworkPeers(Peers):
     def __init__(self, description, modes):
         super().__init__(
             description,
-            modes={"nargs": "+", "choices": modes, "default": list(modes), "help": "only these"},
+            modes={"nargs": "+", "choices": modes, "help": "only these"},
             ahead={"type": int, "default": 0, "metavar": "N", "help": "so many processes compile first"},
             part={"type": int, "help": "be one of these"},
             cpu={"action": "store_true", "help": "on the CPU, tiny: tries the program, its times say nothing"})
+        if self.options.modes is None:
+            self.options.modes = [mode for mode in modes if mode != "torch_max_autotune" or not self.options.seconds]
         self.device = "cpu" if self.options.cpu else "cuda"
         self.cases = []
         self.kept, self.kept_model = (), None  # the case whose compiled model is kept for the next, and the model
@@ -107,5 +109,5 @@ class NetworkPeers(Peers):
         for key, run in self.cases:
             if key != (*self.kept, "torch_compile_graphs"):
                 self.release()
-            self.measure(*key, lambda: run(False), 0.25 if key[4] == "torch_max_autotune" else 1.0)
+            self.measure(*key, lambda: run(False))
         self.end()

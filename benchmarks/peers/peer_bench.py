@@ -140,9 +140,9 @@ class Peers:
         row = f"{suite} {case} {dtype} {layout}"
         return self.wants_suite(suite) and any(text in row for text in self.options.filter.split("|"))
 
-    def measure(self, suite, case, dtype, layout, peer, run, share=1.0):
+    def measure(self, suite, case, dtype, layout, peer, run):
         """`run` gives a dict with the figure and whatever belongs to it; it is not run if --filter leaves the row out, and
-        broken off after this share of --seconds."""
+        broken off after --seconds."""
         if not self.wants(suite, case, dtype, layout):
             return
         name, left = f"{suite} {case} {dtype} {layout} {peer}", self.deadline - time.monotonic()
@@ -152,7 +152,7 @@ class Peers:
         try:
             if left < float("inf"):
                 signal.signal(signal.SIGALRM, ring)
-                signal.setitimer(signal.ITIMER_REAL, min(left, share * self.options.seconds), 5)  # again, if it is swallowed
+                signal.setitimer(signal.ITIMER_REAL, left, 5)  # again, if it is swallowed
             row = dict(suite=suite, case=case, dtype=dtype, layout=layout, peer=peer, **run())
         except TimeIsOver:
             print(f"{name} was broken off", flush=True)

@@ -1,6 +1,7 @@
 // Tensor: a handle on a dense, row-major array on one device, and its place in the autograd graph.
 #pragma once
 
+#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <sinter/core/base/checked.h>
 #include <sinter/core/base/device.h>
 #include <sinter/core/base/dtype.h>
 #include <sinter/core/base/int_list.h>
@@ -98,7 +100,8 @@ class Tensor {
     return full(x.shape(), value, x.dtype(), x.device());
   }
   /// begin, begin + step, ... before `end` (beyond it where step < 0), computed in double precision. Throws
-  /// InvalidArgument for a step of 0, numbers that are not finite, and more elements than a tensor can have.
+  /// InvalidArgument for a step of 0, numbers that are not finite or whose whole part the dtype cannot hold,
+  /// and more elements than a tensor can have.
   static Tensor arange(double begin, double end, double step = 1.0,
                        const TensorOptions& options = {.dtype = DType::kInt64});
   static Tensor arange(int64_t end) { return arange(0.0, static_cast<double>(end)); }
@@ -175,9 +178,16 @@ class Tensor {
   }
   /// The only element as a double, from any device and dtype; throws InvalidArgument unless numel() is 1.
   double item() const;
+  /// The same as a T, without its fraction if T is an integer, which must be able to hold the rest
+  /// (InvalidArgument).
   template <class T>
   T item() const {
-    if (dtype() != dtype_of<T> || numel() != 1) return static_cast<T>(item());
+    if (dtype() != dtype_of<T> || numel() != 1) {
+      const double value = item();
+      if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
+        check_holds("item", dtype_of<T>, std::trunc(value));
+      return static_cast<T>(value);
+    }
     T value;
     copy_to_host(&value, dtype_of<T>);
     return value;

@@ -48,6 +48,10 @@ Tensor Tensor::arange(double begin, double end, double step, const TensorOptions
   const auto count = static_cast<int64_t>(steps);
   const Tensor made = empty({count}, DType::kFloat64);
   for (int64_t i = 0; i < count; ++i) made.data<double>()[i] = begin + static_cast<double>(i) * step;
+  if (count > 0) {
+    for (const int64_t i : {int64_t{0}, count - 1})
+      check_holds("arange", options.dtype, std::trunc(made.data<double>()[i]));
+  }
   return finished(made, options);
 }
 

@@ -73,6 +73,11 @@ TEST(TensorMethods, ConvertAndCopy) {
   EXPECT_EQ(Tensor::scalar((int64_t{1} << 62) + 1).item<int64_t>(), (int64_t{1} << 62) + 1);
   EXPECT_EQ(Tensor::scalar(2.5).item<float>(), 2.5f);
   EXPECT_THROW((void)x.item<float>(), InvalidArgument);
+  EXPECT_EQ(Tensor::scalar(-2.75).item<int32_t>(), -2);
+  EXPECT_TRUE(Tensor::scalar(2.5).item<bool>());
+  EXPECT_THROW((void)Tensor::scalar(3e9).item<int32_t>(), InvalidArgument);
+  EXPECT_THROW((void)Tensor::scalar(-1.0).item<uint8_t>(), InvalidArgument);
+  EXPECT_THROW((void)Tensor::scalar(std::nan("")).item<int64_t>(), InvalidArgument);
 }
 
 // As NumPy has it.
@@ -138,6 +143,11 @@ TEST(TensorMethods, Factories) {
   EXPECT_EQ(Tensor::arange(3, 3).numel(), 0);
   EXPECT_THROW(Tensor::arange(0, 3, 0), InvalidArgument);
   EXPECT_THROW(Tensor::arange(0, 1e300, 1e-10), InvalidArgument);
+  EXPECT_EQ(Tensor::arange(255, -1, -85, {.dtype = DType::kUInt8}).to_vector<uint8_t>(),
+            (std::vector<uint8_t>{255, 170, 85, 0}));
+  EXPECT_THROW(Tensor::arange(0, 257, 1, {.dtype = DType::kUInt8}), InvalidArgument);
+  EXPECT_THROW(Tensor::arange(-1, 3, 1, {.dtype = DType::kUInt8}), InvalidArgument);
+  EXPECT_THROW(Tensor::arange(3e9, 3e9 + 2, 1, {.dtype = DType::kInt32}), InvalidArgument);
   const Tensor x = Tensor::ones({2, 3}, {.dtype = DType::kFloat64, .requires_grad = true});
   EXPECT_TRUE(x.requires_grad());
   EXPECT_EQ(Tensor::zeros_like(x).spec(), x.spec());
