@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include <sinter/core/base/checked.h>
 #include <sinter/core/runtime/backend.h>
@@ -68,6 +69,12 @@ double Tensor::item() const {
     copy_to_host(&value, dtype());
     return static_cast<double>(value);
   });
+}
+
+double Tensor::item_for(DType asked) const {
+  const double value = item();
+  if (asked != DType::kBool) check_holds("item", asked, std::trunc(value));
+  return value;
 }
 
 Tensor Tensor::detach() const {

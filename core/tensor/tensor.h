@@ -1,7 +1,6 @@
 // Tensor: a handle on a dense, row-major array on one device, and its place in the autograd graph.
 #pragma once
 
-#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +13,6 @@
 #include <type_traits>
 #include <vector>
 
-#include <sinter/core/base/checked.h>
 #include <sinter/core/base/device.h>
 #include <sinter/core/base/dtype.h>
 #include <sinter/core/base/int_list.h>
@@ -182,12 +180,7 @@ class Tensor {
   /// (InvalidArgument).
   template <class T>
   T item() const {
-    if (dtype() != dtype_of<T> || numel() != 1) {
-      const double value = item();
-      if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
-        check_holds("item", dtype_of<T>, std::trunc(value));
-      return static_cast<T>(value);
-    }
+    if (dtype() != dtype_of<T> || numel() != 1) return static_cast<T>(item_for(dtype_of<T>));
     T value;
     copy_to_host(&value, dtype_of<T>);
     return value;
@@ -324,6 +317,8 @@ class Tensor {
   [[noreturn]] void fail_traced() const;
   void check_host_access(DType asked) const;
   void copy_to_host(void* values, DType asked) const;
+  /// item(), which an integer dtype must be able to hold but for its fraction.
+  double item_for(DType asked) const;
 
   std::shared_ptr<Impl> impl_;
 };

@@ -118,7 +118,7 @@ TensorMean::Snapshot TensorMean::snapshot() const {
     snapshot.host_ = host_copy(totals_);
     return snapshot;
   }
-  const Stream stream = backend_of(device).default_stream(device.index);
+  const Stream stream = current_stream(device);  // behind what has been added
   snapshot.host_ = Tensor::empty_pinned(totals_.shape(), totals_.dtype(), device);
   copy_async(snapshot.host_, totals_, stream);
   snapshot.copied_ = Event(stream);

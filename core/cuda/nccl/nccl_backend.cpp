@@ -23,6 +23,7 @@
 
 #include <sinter/core/comm/collective_backend.h>
 #include <sinter/core/cuda/cuda_check.h>
+#include <sinter/core/cuda/cuda_memory.h>
 #include <sinter/core/cuda/unique_handle.h>
 
 namespace sinter::comm {
@@ -210,6 +211,7 @@ class NcclBackend final : public CollectiveBackend {
 
   void make(NcclEvent& event) const {
     if (event) return;
+    const cuda::DeviceGuard guard(device_.index);  // the calling thread may use another GPU
     cudaEvent_t made = nullptr;
     SINTER_CUDA_CHECK_ON(device_.index, cudaEventCreateWithFlags(&made, cudaEventDisableTiming));
     event = NcclEvent(made);

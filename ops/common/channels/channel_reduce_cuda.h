@@ -78,7 +78,8 @@ template <int pack, class Terms, class Parameters, class Join>
 __device__ __forceinline__ void take_column(const Terms& terms, uint32_t i, uint32_t end, uint32_t step,
                                             int from, int to, Parameters parameters_of, Join join) {
   constexpr int unroll = Terms::template kInFlight<pack, false>;
-  for (; i < end; i += unroll * step) {
+  const uint32_t stride = unroll * min(step, ~0U / unroll);  // 2^32 would be none
+  for (; i < end; i = end - i > stride ? i + stride : end) {
     typename Terms::template Loaded<pack> loaded[unroll];
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {

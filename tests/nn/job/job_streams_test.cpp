@@ -3,6 +3,7 @@
 #include <vector>
 
 #include <sinter/nn/job/infer_job.h>
+#include <sinter/nn/metrics/metrics.h>
 #include <sinter/ops/dropout/dropout.h>
 #include <sinter/ops/matmul/matmul.h>
 
@@ -39,6 +40,23 @@ class JobStreams : public ::testing::Test {
   Stream own;
   Tensor busy;
 };
+
+TEST_F(JobStreams, ASnapshotOfAMeanComesBehindWhatItsStreamAdds) {
+  const StreamGuard guard(own);
+  TensorMean mean;
+  std::vector<TensorMean::Snapshot> snapshots;
+  for (int i = 1; i <= 8; ++i) {
+    const Tensor value = Tensor::scalar(static_cast<float>(i), kGpu);
+    for (int slow = 0; slow < 5; ++slow) ops::matmul(busy, busy);
+    mean.add(value);
+    snapshots.push_back(mean.snapshot());
+  }
+  for (int i = 1; i <= 8; ++i) {
+    const TensorMean::Totals totals = snapshots[static_cast<size_t>(i - 1)].read();
+    EXPECT_EQ(totals.values, i);
+    EXPECT_DOUBLE_EQ(totals.mean, (i + 1) / 2.0);
+  }
+}
 
 TEST_F(JobStreams, StepsComeOneAfterTheOther) {
   // Of one program, of one for each stream, and of two.
