@@ -12,6 +12,7 @@
 // takes them in 16 bit; casts that only widened are undone, and those of parameters are replaced by the
 // working copies that the optimiser keeps, so that gradients arrive there. What an op gives in 16 bit stays
 // so until one wants float32. Outputs of the graph keep their dtypes.
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -122,6 +123,27 @@ class MixedPrecision {
     return {made.outputs[0], use.differentiable};
   }
 
+  /// Whether 16 bits do for a number: not where it would be infinite, or 0, or lose digits as subnormals do.
+  bool keeps(double number) const {
+    const double size = std::abs(number);
+    const bool half = reduced_ == DType::kFloat16;
+    return size == 0.0 || !std::isfinite(size) ||
+           (size >= (half ? 0x1p-14 : 0x1p-126) && size <= (half ? 65504.0 : 0x1.fep127));
+  }
+  /// Whether a value that no input takes part in may be read in the 16-bit type: a parameter, in whatever
+  /// shape, or one number for all that has a place there. Others, a mask's -1e9 or the model's buffers, would
+  /// not be what they are.
+  bool may_be_reduced(const GraphValue& value) const {
+    if (comes_reduced(value)) return true;
+    if (value.kind == GraphValue::Kind::kLeaf) return value.tensor.requires_grad();
+    if (value.kind == GraphValue::Kind::kConstant)
+      return value.tensor.numel() == 1 && keeps(value.tensor.item());
+    const GraphNode& node = *value.producer;
+    if (const auto* const full = node.op->name() == "full" ? node.attributes.find<double>("value") : nullptr)
+      return keeps(*full);
+    return mover_of(value) != nullptr && may_be_reduced(*node.input(0));
+  }
+
   static bool takes_float(const GraphNode& node, size_t i) {
     return node.input(i) != nullptr && is_float(node.input(i)->spec.dtype) && !node.changes(i);
   }
@@ -136,8 +158,9 @@ class MixedPrecision {
       const GraphValue& value = *node.input(i);
       if (traced(value) != DType::kFloat32) return false;  // the model asks for another dtype
       any = true;
-      if (!computed_.contains(&value)) continue;
-      if (comes_reduced(value)) {
+      if (!computed_.contains(&value)) {
+        wide = wide || !may_be_reduced(value);
+      } else if (comes_reduced(value)) {
         follows = true;
       } else {
         wide = true;

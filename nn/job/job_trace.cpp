@@ -17,7 +17,8 @@ namespace {
 void declare_leaf(Graph& graph, const Variable& variable, const std::string& name) {
   // Counters on the host are no part of the device's job: host effects change them.
   if (variable.options().on_host && !variable.tensor().device().is_cpu()) return;
-  graph.memory(variable.tensor(), GraphValue::Kind::kLeaf, name);
+  // Not tensor(), for which another may stand in.
+  graph.memory(variable.is_mixed() ? variable.working() : variable.master(), GraphValue::Kind::kLeaf, name);
   if (variable.is_mixed()) graph.memory(variable.master(), GraphValue::Kind::kLeaf, name + ".master");
 }
 
@@ -25,12 +26,14 @@ void declare_leaf(Graph& graph, const Variable& variable, const std::string& nam
 class ScopeObserver final : public ModuleObserver {
  public:
   ScopeObserver(Tracer& tracer, const ModuleBase& model, const std::string& elsewhere,
-                ModuleSnapshot& snapshot)
+                ModuleSnapshot& snapshot, const StandInFor& stand_in)
       : tracer_(tracer),
         snapshot_(snapshot),
+        stand_in_(stand_in),
         outer_(tracer.set_scope(elsewhere)),
         previous_(set_module_observer(this)) {
     for (const ModuleInfo& module : model.modules()) paths_.emplace(module.id, module.path);
+    for (const Parameter& parameter : model.parameters()) stand_in_for(parameter);
   }
   ~ScopeObserver() override {
     set_module_observer(previous_);
@@ -44,6 +47,7 @@ class ScopeObserver final : public ModuleObserver {
     if (found == paths_.end()) {
       for (const Variable& variable : snapshot_.add_called(id)) {
         declare_leaf(tracer_.graph(), variable, "(borrowed)." + variable.name());
+        stand_in_for(variable);
       }
     }
     scopes_.push_back(tracer_.set_scope(found != paths_.end() ? found->second : "(borrowed)"));
@@ -56,8 +60,15 @@ class ScopeObserver final : public ModuleObserver {
   }
 
  private:
+  void stand_in_for(const Variable& variable) {
+    if (stand_in_ && variable.is_mixed() && !stand_ins_.has(variable))
+      stand_ins_.set(variable, stand_in_(variable));
+  }
+
   Tracer& tracer_;
   ModuleSnapshot& snapshot_;
+  const StandInFor& stand_in_;
+  VariableStandIns stand_ins_;
   std::string outer_;
   ModuleObserver* previous_;
   std::map<const void*, std::string> paths_;
@@ -66,16 +77,6 @@ class ScopeObserver final : public ModuleObserver {
 
 }  // namespace
 
-JobFunction given_float32(JobFunction function) {
-  return [function = std::move(function)](std::span<const Tensor> inputs) {
-    std::vector<Tensor> wide;
-    for (const Tensor& input : inputs) {
-      wide.push_back(is_half(input.dtype()) ? ops::cast(input, DType::kFloat32) : input);
-    }
-    return function(wide);
-  };
-}
-
 void declare_leaves(Graph& graph, const ModuleBase& model) {
   for (const Parameter& parameter : model.parameters()) declare_leaf(graph, parameter, parameter.name());
   for (const Buffer& buffer : model.buffers()) declare_leaf(graph, buffer, buffer.name());
@@ -83,7 +84,7 @@ void declare_leaves(Graph& graph, const ModuleBase& model) {
 
 void trace_function(Tracer& tracer, const ModuleBase& model, const JobFunction& function,
                     std::span<const TensorSpec> specs, std::span<const std::string> names,
-                    const std::string& elsewhere, ModuleSnapshot& snapshot) {
+                    const std::string& elsewhere, ModuleSnapshot& snapshot, const StandInFor& stand_in) {
   Graph& graph = tracer.graph();
   std::vector<Tensor> inputs;
   for (size_t i = 0; i < specs.size(); ++i) {
@@ -92,7 +93,10 @@ void trace_function(Tracer& tracer, const ModuleBase& model, const JobFunction& 
   }
   std::vector<Tensor> results;
   {
-    const ScopeObserver observer(tracer, model, elsewhere, snapshot);
+    const ScopeObserver observer(tracer, model, elsewhere, snapshot, stand_in);
+    for (Tensor& input : inputs) {
+      if (stand_in && is_half(input.dtype())) input = ops::cast(input, DType::kFloat32);
+    }
     results = function(inputs);
   }
   for (const Tensor& result : results) {
@@ -108,16 +112,11 @@ TracedConstants trace_inference(Graph& graph, const ModuleBase& model, const Job
                                 ModuleSnapshot& snapshot) {
   declare_leaves(graph, model);
   Tracer tracer(graph);
-  VariableStandIns stand_ins;
-  if (in_float32) {
-    for (const Parameter& parameter : model.parameters()) {
-      if (parameter.is_mixed()) stand_ins.set(parameter, parameter.master());
-    }
-  }
   const std::string name = "x";
-  trace_function(tracer, model, in_float32 ? given_float32(function) : function, specs,
+  trace_function(tracer, model, function, specs,
                  specs.size() == 1 ? std::span<const std::string>(&name, 1) : std::span<const std::string>(),
-                 "(outside)", snapshot);
+                 "(outside)", snapshot,
+                 in_float32 ? [](const Parameter& parameter) { return parameter.master(); } : StandInFor());
   SINTER_CHECK(tracer.host_effects().empty(), "[trace] the model counts something although it is evaluated");
   tracer.check_nothing_is_kept();
   return TracedConstants(tracer);

@@ -79,21 +79,21 @@ JobFunction as_job_function(F function, const char* tag) {
   }
 }
 
-/// `function`, given float32 in place of 16-bit inputs: for code that is traced as if all were float32,
-/// before the pass for mixed precision.
-JobFunction given_float32(JobFunction function);
-
 /// Makes the variables of `model` leaves of the graph, under their names.
 void declare_leaves(Graph& graph, const ModuleBase& model);
+
+/// What the code of a job sees in place of a mixed parameter's working copy; none: the copy itself.
+using StandInFor = std::function<Tensor(const Parameter& parameter)>;
 
 /// Calls `function` on traced inputs of `specs`, called `names`, and makes its results the outputs of the
 /// graph. Nodes are said to come from the module in whose call they were made, "layer1.0.conv1", or from
 /// `elsewhere` outside of modules. Modules that are called but are not the model's go to `snapshot`, and
-/// their variables become leaves. Throws InvalidArgument, beside what the code throws, for tensors that are
-/// changed in place although they are made anew in every call.
+/// their variables become leaves. With `stand_in` the code sees float32 throughout: mixed parameters of all
+/// modules that are called as that gives them, and 16-bit inputs cast. Throws InvalidArgument, beside what
+/// the code throws, for tensors that are changed in place although they are made anew in every call.
 void trace_function(Tracer& tracer, const ModuleBase& model, const JobFunction& function,
                     std::span<const TensorSpec> specs, std::span<const std::string> names,
-                    const std::string& elsewhere, ModuleSnapshot& snapshot);
+                    const std::string& elsewhere, ModuleSnapshot& snapshot, const StandInFor& stand_in = {});
 
 /// Throws InvalidArgument, which names `job`, while this thread traces another job.
 void check_not_traced(const char* job);

@@ -44,7 +44,9 @@ std::vector<Variable> ModuleSnapshot::add_called(const void* id) {
 }
 
 void ModuleSnapshot::add(const Variable& variable) {
-  entries_.push_back({variable, variable.tensor(), variable.master(), variable.tensor().requires_grad()});
+  // Not tensor(), for which another may stand in.
+  const Tensor& used = variable.is_mixed() ? variable.working() : variable.master();
+  entries_.push_back({variable, used, variable.master(), used.requires_grad()});
 }
 
 bool ModuleSnapshot::modes_hold(const std::vector<Part>& parts) {

@@ -7,7 +7,6 @@
 #include <sinter/nn/job/report/job_clock.h>
 #include <sinter/nn/job/shared_choices.h>
 #include <sinter/nn/job/train_job_compiled.h>
-#include <sinter/nn/module/stand_ins.h>
 #include <sinter/nn/parallel/data_parallel.h>
 #include <sinter/nn/parallel/sync_batch_norm.h>
 #include <sinter/ops/cast/cast.h>
@@ -16,6 +15,7 @@
 namespace sinter::nn {
 namespace {
 
+constexpr size_t kMostThrownOut = 64;
 constexpr const char* kOneJobAThread =
     "each thread that trains needs a model, an optimiser and a job of its own";
 
@@ -79,8 +79,20 @@ Device TrainJob::device_of_model() const {
 
 TrainJob::Part TrainJob::next_part() const {
   Part part{.first = calls_of_series_ == 0, .last = calls_of_series_ + 1 == options_.accumulate};
-  if (!part.first) part.summed = summed_;
+  if (part.first) return part;
+  const std::vector<Parameter> parameters = optimizer_.parameters();
+  part.summed.resize(summed_.size());
+  for (size_t i = 0; i < summed_.size(); ++i)  // one that was frozen since has lost its gradient
+    part.summed[i] = summed_[i] && *summed_[i] == parameters[i].freezes();
   return part;
+}
+
+void TrainJob::note_sums(const std::vector<bool>& sums) {
+  const std::vector<Parameter> parameters = optimizer_.parameters();
+  summed_.assign(sums.size(), std::nullopt);
+  for (size_t i = 0; i < sums.size(); ++i) {
+    if (sums[i]) summed_[i] = parameters[i].freezes();
+  }
 }
 
 const Tensor& TrainJob::sum_of(size_t place, const Parameter& parameter) {
@@ -120,15 +132,12 @@ void TrainJob::trace_forward(Tracer& tracer, std::span<const TensorSpec> inputs,
   if (options_.sync_batch_norm && options_.communicator != nullptr) together.emplace(*options_.communicator);
   const std::string xy[] = {"x", "y"};
   const std::span<const std::string> names = inputs.size() == 2 ? xy : std::span<const std::string>();
-  if (!options_.precision) {
-    return trace_function(tracer, model_, function_, inputs, names, "(loss)", snapshot);
-  }
-  // The model's code sees float32; the casts that show it are taken out again by the pass.
-  VariableStandIns stand_ins;
-  for (const Parameter& parameter : model_.parameters()) {
-    if (parameter.is_mixed()) stand_ins.set(parameter, ops::cast(parameter.working(), DType::kFloat32));
-  }
-  trace_function(tracer, model_, given_float32(function_), inputs, names, "(loss)", snapshot);
+  // The code sees float32; the casts that show it are taken out again by the pass.
+  const auto widened = [](const Parameter& parameter) {
+    return ops::cast(parameter.working(), DType::kFloat32);
+  };
+  trace_function(tracer, model_, function_, inputs, names, "(loss)", snapshot,
+                 options_.precision ? widened : StandInFor());
 }
 
 // Ranks that would sum other gradients, or in another order, would give nonsense, or wait for ever. What they
@@ -297,13 +306,22 @@ void TrainJob::keep(std::unique_ptr<Compiled> made) {
   const int parts = std::min(options_.accumulate, 3);  // the first calls of series, those between, the last
   const int most = options_.max_graphs * parts;
   if (static_cast<int>(compiled_.size()) >= most) {
+    const Compiled& oldest = *compiled_.front();
+    std::pair key(oldest.report.inputs, oldest.part);
     compiled_.erase(compiled_.begin());
-    if (++thrown_out_ == 2 * most) {
-      log::warning(
-          "[train_job] graphs are made again and again, since more than {} sets of shapes and modes come in "
-          "turn; give steps fewer shapes, or raise max_graphs",
-          options_.max_graphs);
+    if (std::ranges::find(thrown_out_, key) == thrown_out_.end()) {
+      if (thrown_out_.size() == kMostThrownOut) thrown_out_.erase(thrown_out_.begin());
+      thrown_out_.push_back(std::move(key));
     }
+  }
+  const auto is_it = [&](const auto& key) {
+    return key.first == made->report.inputs && key.second == made->part;
+  };
+  if (std::ranges::any_of(thrown_out_, is_it) && ++made_again_ == 2 * most) {
+    log::warning(
+        "[train_job] graphs are made again and again, since more than {} sets of shapes and modes come in "
+        "turn; give steps fewer shapes, or raise max_graphs",
+        options_.max_graphs);
   }
   compiled_.push_back(std::move(made));
 }
@@ -316,6 +334,7 @@ void TrainJob::prepare(std::span<const TensorSpec> inputs) {
 Tensor TrainJob::step(std::span<const Tensor> inputs, double learning_rate) {
   check_not_traced("train_job");
   check_no_hooks(optimizer_);
+  SINTER_CHECK(grad_enabled(), "[train_job] a step needs gradients, but a NoGrad is alive");
   const ExclusiveUse::Scope scope(use_, "train_job", kOneJobAThread);
   // What was captured runs without any code that would notice a rank that is lost.
   if (options_.communicator != nullptr) options_.communicator->check();
@@ -344,7 +363,7 @@ Tensor TrainJob::step(std::span<const Tensor> inputs, double learning_rate) {
   }
   if (options_.communicator != nullptr) options_.communicator->note_work("a step");
   for (const HostEffect& effect : compiled.host_effects) effect.run();
-  summed_ = compiled.sums;
+  note_sums(compiled.sums);
   calls_of_series_ = (calls_of_series_ + 1) % options_.accumulate;
   outputs_.assign(results.begin() + 1, results.end());
   return results.front();

@@ -193,6 +193,7 @@ class TrainJob {
     bool operator==(const Part&) const = default;
   };
   Part next_part() const;
+  void note_sums(const std::vector<bool>& sums);
   Device device_of_model() const;
   const Tensor& sum_of(size_t place, const Parameter& parameter);
   /// Whether the optimiser, the scaler and the average still have the tensors that a graph was made for.
@@ -230,10 +231,13 @@ class TrainJob {
     Layout layout = Layout::kNCHW;
   };
   std::vector<GradientSum> sums_;  // by parameter of the optimiser
-  std::vector<bool> summed_;       // which of them the present series has
+  // Of those that the present series has: how often the parameter had been frozen then.
+  std::vector<std::optional<int64_t>> summed_;
   int calls_of_series_ = 0;
   int64_t compilations_ = 0;
-  int thrown_out_ = 0;            // graphs, for want of room
+  std::vector<std::pair<std::vector<TensorSpec>, Part>>
+      thrown_out_;                // what graphs were for, for want of room
+  int made_again_ = 0;            // such graphs
   std::set<std::string> agreed_;  // sums over ranks that all have made
   ExclusiveUse use_;
 };

@@ -69,7 +69,7 @@ struct TrainJob::ForecastScope {
 
   TrainJob& job;
   const int calls = job.calls_of_series_;
-  const std::vector<bool> summed = job.summed_;
+  const std::vector<std::optional<int64_t>> summed = job.summed_;
   const RandomKey key = default_generator().key();
 };
 
@@ -90,7 +90,7 @@ std::vector<TrainJob::ForecastProgram> TrainJob::plan_series(std::span<const Ten
                    {.memory_limit = options.memory_limit ? options.memory_limit : options_.memory_limit,
                     .forecast = true},
                    *made);
-    summed_ = made->sums;
+    note_sums(made->sums);
     auto program = Program::planned(std::move(graph), device_of_model(), options_.program, kernels);
     programs.push_back({std::move(made), std::move(program)});
   }

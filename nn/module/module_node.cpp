@@ -36,6 +36,7 @@ bool ModuleBase::Node::set_frozen(const std::string& path, std::string_view pref
     if (!entry.is_parameter || tensor.requires_grad() != value || (!value && !entry.is_frozen)) continue;
     tensor.set_requires_grad(!value);
     tensor.set_grad({});
+    ++entry.variable.slot_->freezes;
     entry.is_frozen = value;
   }
   for (const auto& [name, child] : children)

@@ -23,6 +23,7 @@ class VariableStandIns {
                   variable.name());
     tensors_.insert_or_assign(variable.slot_.get(), tensor);
   }
+  bool has(const Variable& variable) const { return tensors_.contains(variable.slot_.get()); }
 
  private:
   friend class Variable;

@@ -75,6 +75,8 @@ class Variable {
   operator const Tensor&() const { return tensor(); }  // NOLINT: a variable is used as the tensor it holds
   const Shape& shape() const { return tensor().shape(); }
   Tensor grad() const { return tensor().grad(); }
+  /// How often freeze() and unfreeze() of modules have taken its gradient.
+  int64_t freezes() const { return slot_->freezes; }
   /// As of tensor(); see Tensor::set_requires_grad and Tensor::register_hook.
   const Variable& set_requires_grad(bool value) const {
     tensor().set_requires_grad(value);
@@ -114,11 +116,13 @@ class Variable {
 
  private:
   friend class VariableStandIns;
+  friend class ModuleBase;
 
   struct Slot {
     Tensor master;
     VariableOptions options;
     Tensor working = {};
+    int64_t freezes = 0;
   };
   bool is_permuted(const Tensor& tensor) const { return layout() == Layout::kNHWC && tensor.rank() == 4; }
   static const VariableStandIns* set_stand_ins(const VariableStandIns* stand_ins);

@@ -87,8 +87,10 @@ void EMA::write_decay() {
   const Device device = slots_.front().average.device();
   const double value = 1.0 - decay_at(updates_ + 1);
   if (!rate_.defined() || rate_.device() != device) {
-    rate_ = ops::full({}, value, DType::kFloat64, device);
+    // Both or none: memory may run out between them.
+    const Tensor rate = ops::full({}, value, DType::kFloat64, device);
     minus_one_ = ops::full({}, -1.0, DType::kFloat32, device);
+    rate_ = rate;
   } else if (rate_value_ != value) {
     ops::fill_(rate_, value);
   }

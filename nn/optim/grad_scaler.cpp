@@ -128,12 +128,15 @@ void GradScaler::step(Optimizer& optimizer, double learning_rate, const ScaledSt
       return Optimizer::Factors{factor, factor};
     }
     // The sum is finite if both norms are. What takes the scale out, or is NaN, goes for all; the limit is
-    // that of the clipped gradients without their scale.
-    const Tensor unscale =
-        ops::update::loss_scale(ops::add(norm, norm_over_ranks(others, options)), {scale_, counts_}, update);
-    const Tensor unscaled = ops::mul(norm, ops::cast(unscale, DType::kFloat64));
-    return Optimizer::Factors{ops::mul(unscale, ops::update::clip_factor(unscaled, options.max_grad_norm)),
-                              unscale};
+    // that of the clipped gradients without their scale. The scale changes last: until then memory may run
+    // out, and the step be made again.
+    const Tensor both = ops::add(norm, norm_over_ranks(others, options));
+    const Tensor inverse = ops::reciprocal(scale_);
+    const Tensor unscaled = ops::mul(norm, ops::cast(inverse, DType::kFloat64));
+    const Tensor none_or_nan = ops::cast(ops::affine(both, 0.0, 0.0), DType::kFloat32);
+    const Tensor limit = ops::update::clip_factor(unscaled, options.max_grad_norm);
+    const Tensor clipped_factor = ops::add(ops::mul(inverse, limit), none_or_nan);
+    return Optimizer::Factors{clipped_factor, ops::update::loss_scale(both, {scale_, counts_}, update)};
   });
 }
 
@@ -179,8 +182,9 @@ void GradScaler::load_state(const State& state) {
     counts.push_back(scalar_of(state, name, DType::kInt64).to_vector<int64_t>()[0]);
     SINTER_CHECK(counts.back() >= 0, "[grad_scaler] expected {} >= 0 but got {}", name, counts.back());
   }
-  scale_ = Tensor::scalar(static_cast<float>(present), scale_.device());
+  const Tensor scale = Tensor::scalar(static_cast<float>(present), scale_.device());
   counts_ = Tensor::from_values(counts, counts_.shape(), counts_.device());
+  scale_ = scale;
 }
 
 }  // namespace sinter::nn

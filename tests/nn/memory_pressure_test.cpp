@@ -180,6 +180,61 @@ TEST_P(MemoryPressure, EveryAllocationMayFail) {
   EXPECT_GE(errors, count * 9 / 10);
 }
 
+TEST_P(MemoryPressure, AnUpdateOfAveragesMayFail) {
+  uint64_t errors = 0;
+  for (uint64_t k = 1; k <= 6; ++k) {
+    const Linear model(1, 1, {.bias = false});
+    model.to(device);
+    model.weight.assign(Tensor::full({1, 1}, 1.0));
+    EMA ema(model, {.decay = 0.5});
+    model.weight.assign(Tensor::full({1, 1}, 3.0));
+    pool().fail_allocation(k);
+    try {
+      ema.update();
+    } catch (const OutOfMemory&) {
+      ++errors;
+      pool().fail_allocation(0);
+      ema.update();
+    }
+    pool().fail_allocation(0);
+    EXPECT_EQ(ema.state().at("average.weight").item(), 2.0) << "allocation " << k;
+    ema.update();
+    EXPECT_EQ(ema.state().at("average.weight").item(), 2.5) << "allocation " << k;
+  }
+  EXPECT_GE(errors, 2u);
+}
+
+// The scale grows in the step that fails: a gradient of the old one would be divided by the new.
+TEST_P(MemoryPressure, AScaledStepOfTwoKindsOfGroupsMayFail) {
+  uint64_t errors = 0;
+  for (uint64_t k = 1; k <= 40; ++k) {
+    const Sequential model(Linear(2, 2), Linear(2, 1));
+    model.to(device);
+    SGD sgd(parameter_groups(model, {{.prefix = "1.", .clip = false}}));
+    GradScaler scaler({.initial_scale = 64, .growth_interval = 2});
+    const Tensor x = Tensor::ones({1, 2}).to(device);
+    const auto step = [&](double rate) { scaler.step(sgd, rate, {.max_grad_norm = 100.0}); };
+    for (int i = 0; i < 2; ++i) {
+      sgd.zero_grad();
+      backward(scaler.scale(model(x).sum()));
+      if (i == 0) step(0.0);
+    }
+    const double before = model.parameters()[3].tensor().item();
+    pool().fail_allocation(k);
+    try {
+      step(0.125);
+    } catch (const OutOfMemory&) {
+      ++errors;
+      pool().fail_allocation(0);
+      step(0.125);
+    }
+    pool().fail_allocation(0);
+    EXPECT_NEAR(model.parameters()[3].tensor().item() - before, -0.125, 1e-6) << "allocation " << k;
+    EXPECT_EQ(scaler.scale(), 128.0) << "allocation " << k;
+  }
+  EXPECT_GE(errors, 8u);
+}
+
 TEST_P(MemoryPressure, TrainingGoesOnWithASmallerBatch) {
   const Repeatable repeatable;
   // On a GPU large enough that activations outweigh the scratch of convolutions.

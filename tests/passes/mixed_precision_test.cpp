@@ -8,6 +8,7 @@
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/conv2d/conv2d.h>
 #include <sinter/ops/copy/copy.h>
+#include <sinter/ops/fill/fill.h>
 #include <sinter/ops/matmul/matmul.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/reshape/reshape.h>
@@ -149,6 +150,30 @@ TEST(MixedPrecision, ReadsChangedMemoryWhereItStood) {
   const std::vector<Tensor> results = run(*graph, {x});
   EXPECT_LT(largest_difference(results[0], matmul(x, kept)), 0.01);
   EXPECT_LT(largest_difference(results[1], matmul(x, x)), 0.01);
+}
+
+TEST(MixedPrecision, KeepsNumbersThatDoNotFit) {
+  const Tensor w = parameter({3, 4}, DType::kFloat16), bias = parameter({3}), buffer = random({3});
+  const Tensor large = Tensor::full({1}, 1e5), half = Tensor::full({1}, 0.5), several = random({3});
+  const auto graph = graph_of(
+      {floats({2, 4})}, {{"w", w}, {"bias", bias}, {"buffer", buffer}}, [&](const std::vector<Tensor>& x) {
+        const Tensor y = linear(x[0], cast(w, DType::kFloat32), {});
+        std::vector<Tensor> results;
+        for (const double number : {2.0, -1e9, 1e-6, 0.0, HUGE_VAL, 65504.0})
+          results.push_back(add(y, full({3}, number)));
+        for (const Tensor& other : {bias, reshape(bias, {1, 3}), buffer, reshape(buffer, {1, 3}), half, large,
+                                    several, softplus(bias)})
+          results.push_back(add(y, other));
+        return results;
+      });
+  make_mixed(*graph);
+  std::vector<DType> dtypes;
+  for (const GraphNode* node : graph->nodes()) {
+    if (node->op->name() == "add") dtypes.push_back(node->outputs[0]->spec.dtype);
+  }
+  constexpr DType f32 = DType::kFloat32, f16 = DType::kFloat16;
+  EXPECT_EQ(dtypes, (std::vector{f16, f32, f32, f16, f16, f16, /**/ f16, f16, f32, f32, f16, f32, f32, f32}))
+      << graph->to_string();
 }
 
 TEST(MixedPrecision, SaysWhatItDidAndWhatNot) {

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 
+#include <sinter/core/base/log.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/nn/checkpoint/checkpoint.h>
 #include <sinter/ops/activation/activation.h>
@@ -90,6 +91,17 @@ TEST(JobLife, GraphsBeyondTheMostAreMadeAgainWithAReason) {
           "cpu and was float32 (3, 2, 5, 5) on cpu"),
       std::string::npos)
       << report;
+}
+
+TEST(JobLife, OnlyGraphsThatComeBackAreWarnedOf) {
+  Trainer trainer({.job = {.max_graphs = 1}});
+  std::string warnings;
+  log::set_sink([&](log::Level, std::string_view text) { warnings += text; });
+  for (const int64_t size : {2, 3, 4, 5}) trainer.step(batch(size, size), true);
+  EXPECT_EQ(warnings, "") << "each size comes once";
+  for (const int64_t size : {4, 5}) trainer.step(batch(size, size), true);
+  EXPECT_NE(warnings.find("graphs are made again and again"), std::string::npos);
+  log::set_sink({});
 }
 
 TEST(JobLife, OtherReasonsForAnotherGraphAreTold) {

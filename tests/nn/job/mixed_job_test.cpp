@@ -198,6 +198,61 @@ TEST(MixedJob, TakesTurnsWithEagerSteps) {
   EXPECT_EQ(count(job).of_weights, 0u);
 }
 
+/// float16 does not have a mask's -1e9, nor the buffer's 1e5.
+struct Masked : Module<Masked> {
+  const Tensor mask = Tensor::from_values<bool>({true, true, true, false, true, false}, {2, 3});
+  Linear linear = child("linear", Linear(4, 3));
+  Buffer offset = buffer("offset", Tensor::full({3}, 1e5));
+
+  Tensor forward(const Tensor& x) const override {
+    const Tensor weights = ops::softmax(linear(x).masked_fill(mask, -1e9), 1);
+    return weights + (linear(x) + offset.tensor()) * 1e-5;
+  }
+};
+
+TEST(MixedJob, MasksAndBuffersBeyondFloat16AreWhatTheyAre) {
+  const Masked model;
+  const Tensor x = floats({2, 4}, 1);
+  const NoGrad no_grad;
+  const Tensor expected = model(x);
+  InferJob job(model, {.precision = DType::kFloat16});
+  const Tensor got = job(x);
+  for (int64_t i = 0; i < 6; ++i)
+    EXPECT_NEAR(got.to_vector<float>()[i], expected.to_vector<float>()[i], 2e-3);
+}
+
+// Two networks that are trained in turns, each by a job that calls both.
+TEST(MixedJob, CallsOtherMixedModels) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    const Sequential maker(Linear(8, 16), ReLU(), Linear(16, 12)),
+        critic(Linear(12, 16), ReLU(), Linear(16, 1));
+    const Sequential wide_maker = clone(maker), wide_critic = clone(critic);
+    const auto losses_of = [](const Sequential& make, const Sequential& judge,
+                              std::optional<DType> precision) {
+      SGD of_maker(make.parameters()), of_critic(judge.parameters());
+      TrainJob critic_job(judge, of_critic,
+                          [&](const Tensor& real, const Tensor& z) {
+                            return judge(make(z).detach()).mean() - judge(real).mean();
+                          },
+                          {.precision = precision});
+      TrainJob maker_job(make, of_maker, [&](const Tensor& z) { return -judge(make(z)).mean(); },
+                         {.precision = precision});
+      std::vector<double> losses;
+      for (int i = 0; i < 4; ++i) {
+        losses.push_back(critic_job.step({floats({4, 12}, i), floats({4, 8}, i + 10)}, 0.1).item());
+        losses.push_back(maker_job.step({floats({4, 8}, i + 20)}, 0.1).item());
+      }
+      InferJob both(judge, [&](const Tensor& z) { return judge(make(z)).mean(); }, {.precision = precision});
+      losses.push_back(both(floats({4, 8}, 30)).item());
+      return losses;
+    };
+    const std::vector<double> expected = losses_of(wide_maker, wide_critic, {});
+    const std::vector<double> got = losses_of(maker, critic, dtype);
+    EXPECT_TRUE(maker.parameters()[0].is_mixed());
+    for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(got[i], expected[i], 0.03) << dtype << " " << i;
+  }
+}
+
 TEST(MixedJob, LeavesFrozenParametersAlone) {
   const Varied model;
   model.first.weight.tensor().set_requires_grad(false);

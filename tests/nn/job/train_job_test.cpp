@@ -175,6 +175,52 @@ TEST(TrainJob, AccumulatesLikeEagerCode) {
   EXPECT_EQ(job.compilations(), 3);  // the first call of a series, those between, the last
 }
 
+// freeze() takes a gradient, and what a series of calls has added up of it.
+TEST(TrainJob, FreezesInTheMiddleOfASeriesLikeEagerCode) {
+  for (const bool thaws : {false, true}) {
+    const Wide eager;
+    const Wide traced = clone(eager);
+    SGD eager_sgd(eager.parameters(), {.momentum = 0.9}), job_sgd(traced.parameters(), {.momentum = 0.9});
+    const CrossEntropyLoss loss_function;
+    TrainJobOptions options = kWithoutPasses;
+    options.accumulate = 2;
+    TrainJob job(traced, loss_function, job_sgd, options);
+    RandomKey eager_key{7, 0}, job_key{7, 0};
+    const auto call = [&](int i) {
+      const Tensor x = floats({6, 12}, i), y = labels(6, 5, i);
+      default_generator() = Generator(eager_key);
+      backward(ops::affine(loss_function(eager(x), y), 0.5, 0.0));
+      eager_key = default_generator().key();
+      default_generator() = Generator(job_key);
+      job.step(x, y, 0.1);
+      job_key = default_generator().key();
+    };
+    const std::string prefix = eager.parameters()[0].name();
+    for (int update = 0; update < 3; ++update) {
+      eager_sgd.zero_grad();
+      call(2 * update);
+      if (update == 1) {
+        for (const Wide* model : {&eager, &traced}) {
+          model->freeze(prefix);
+          if (thaws) model->unfreeze(prefix);
+        }
+      }
+      call(2 * update + 1);
+      eager_sgd.step(0.1);
+      ASSERT_EQ(differences(eager.state(), traced.state()), "") << "update " << update;
+    }
+  }
+}
+
+TEST(TrainJob, RefusesAStepWithoutGradients) {
+  const Wide model;
+  SGD sgd(model.parameters());
+  TrainJob job(model, CrossEntropyLoss(), sgd, kWithoutPasses);
+  job.step(floats({6, 12}, 1), labels(6, 5, 1), 0.1);
+  const NoGrad no_grad;
+  EXPECT_THROW(job.step(floats({6, 12}, 1), labels(6, 5, 1), 0.1), InvalidArgument);
+}
+
 TEST(TrainJob, RefusesWhatItCannotRepeat) {
   struct Net : Module {
     BatchNorm1d norm = child("norm", BatchNorm1d(4, {.momentum = std::nullopt}));
