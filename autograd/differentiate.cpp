@@ -72,7 +72,11 @@ class GraphNodeContext final : public GradientContext {
     return value({output, recorded_ && is_float(output->spec.dtype)},
                  reads(node_.definition().gradient_reads.outputs, i), "output", i);
   }
-  const TensorSpec& input_spec(size_t i) const override { return node_.inputs[i].value->spec; }
+  const TensorSpec& input_spec(size_t i) const override {
+    static const TensorSpec none;  // of an absent optional input, as in eager code
+    const GraphValue* const value = node_.input(i);
+    return value != nullptr ? value->spec : none;
+  }
   const TensorSpec& output_spec(size_t i) const override { return node_.outputs[i]->spec; }
   Tensor grad(size_t i) const override { return grads_[i]; }
   bool needs(size_t i) const override {

@@ -80,6 +80,12 @@ inline Tensor& operator/=(Tensor& a, double b) {
   return a = a / b;
 }
 
+namespace ops::detail {
+/// A scalar of the dtype of `beside`, for the op of that name; InvalidArgument, in the op's name, if the
+/// dtype cannot represent it.
+Tensor number_beside(const char* op, double number, const Tensor& beside);
+}  // namespace ops::detail
+
 /// Comparisons, element by element, to bool; as ops::less and its like. A number is rounded to the tensor's
 /// dtype, which must be able to represent it if that is an integer. There is no ==, which a reader would take
 /// for one answer: ops::equal, or is_same.
@@ -87,37 +93,37 @@ inline Tensor operator<(const Tensor& a, const Tensor& b) {
   return ops::less(a, b);
 }
 inline Tensor operator<(const Tensor& a, double b) {
-  return ops::less(a, Tensor::full({}, b, a.dtype(), a.device()));
+  return ops::less(a, ops::detail::number_beside("less", b, a));
 }
 inline Tensor operator<(double a, const Tensor& b) {
-  return ops::less(Tensor::full({}, a, b.dtype(), b.device()), b);
+  return ops::less(ops::detail::number_beside("less", a, b), b);
 }
 inline Tensor operator<=(const Tensor& a, const Tensor& b) {
   return ops::less_equal(a, b);
 }
 inline Tensor operator<=(const Tensor& a, double b) {
-  return ops::less_equal(a, Tensor::full({}, b, a.dtype(), a.device()));
+  return ops::less_equal(a, ops::detail::number_beside("less_equal", b, a));
 }
 inline Tensor operator<=(double a, const Tensor& b) {
-  return ops::less_equal(Tensor::full({}, a, b.dtype(), b.device()), b);
+  return ops::less_equal(ops::detail::number_beside("less_equal", a, b), b);
 }
 inline Tensor operator>(const Tensor& a, const Tensor& b) {
   return ops::greater(a, b);
 }
 inline Tensor operator>(const Tensor& a, double b) {
-  return ops::greater(a, Tensor::full({}, b, a.dtype(), a.device()));
+  return ops::greater(a, ops::detail::number_beside("greater", b, a));
 }
 inline Tensor operator>(double a, const Tensor& b) {
-  return ops::greater(Tensor::full({}, a, b.dtype(), b.device()), b);
+  return ops::greater(ops::detail::number_beside("greater", a, b), b);
 }
 inline Tensor operator>=(const Tensor& a, const Tensor& b) {
   return ops::greater_equal(a, b);
 }
 inline Tensor operator>=(const Tensor& a, double b) {
-  return ops::greater_equal(a, Tensor::full({}, b, a.dtype(), a.device()));
+  return ops::greater_equal(a, ops::detail::number_beside("greater_equal", b, a));
 }
 inline Tensor operator>=(double a, const Tensor& b) {
-  return ops::greater_equal(Tensor::full({}, a, b.dtype(), b.device()), b);
+  return ops::greater_equal(ops::detail::number_beside("greater_equal", a, b), b);
 }
 
 /// Of truth, as ops::logical_and, ops::logical_or and ops::logical_not: any dtype, to bool.

@@ -42,8 +42,8 @@ class NativeFileSystem final : public FileSystem {
   int64_t size(int file) override {
     struct stat status {};
     if (::fstat(file, &status) != 0) return -errno;
-    return S_ISREG(status.st_mode) ? int64_t{status.st_size}
-                                   : -EINVAL;  // a folder or a pipe has no contents to read
+    if (S_ISREG(status.st_mode)) return int64_t{status.st_size};
+    return S_ISDIR(status.st_mode) ? -EISDIR : -EINVAL;  // a folder or a pipe has no contents to read
   }
 
   int64_t read(int file, std::span<std::byte> bytes, int64_t offset) override {
@@ -130,10 +130,30 @@ std::filesystem::path replaceable(std::filesystem::path path) {
   return path;
 }
 
+/// The size of an open file, as FileSystem::size() gave it. Throws IoError for what has no contents.
+uint64_t checked_size(int64_t size, const std::filesystem::path& path) {
+  if (size == -EISDIR || size == -EINVAL) {
+    throw_error<IoError>("[file] {}: expected a regular file but it is {}", path.string(),
+                         size == -EISDIR ? "a folder" : "a device or a pipe");
+  }
+  return static_cast<uint64_t>(check_file_call(size, "get the size", path));
+}
+
 /// The hidden file beside `path` that AtomicOutputFile writes. Its name is fixed, so that one left by a
 /// killed process is overwritten and renamed by the next; a link that somebody has put there is not followed.
+/// If it would be too long for a file system, its end gives way to a checksum; but not where the file's own
+/// name is too long, which had better fail at once.
 std::filesystem::path temporary_path(const std::filesystem::path& path) {
-  std::filesystem::path temporary = path.parent_path() / ("." + path.filename().string() + ".saving");
+  constexpr size_t kLongestName = 255;  // bytes
+  constexpr std::string_view kEnd = ".saving";
+  std::string name = path.filename().string();
+  if (name.size() <= kLongestName && 1 + name.size() + kEnd.size() > kLongestName) {
+    const std::string sum = fmt::format("~{:08x}", extend_crc32(0, std::as_bytes(std::span(name))));
+    size_t kept = kLongestName - 1 - sum.size() - kEnd.size();
+    while (kept > 0 && (static_cast<unsigned char>(name[kept]) & 0xc0) == 0x80) --kept;  // no half characters
+    name.replace(kept, std::string::npos, sum);
+  }
+  std::filesystem::path temporary = path.parent_path() / fmt::format(".{}{}", name, kEnd);
   std::error_code ignored;
   if (std::filesystem::is_symlink(temporary, ignored)) std::filesystem::remove(temporary, ignored);
   return temporary;
@@ -164,7 +184,7 @@ InputFile::InputFile(std::filesystem::path path, FileSystem& files)
       file_(static_cast<int>(check_file_call(files.open(path_, FileSystem::Mode::kRead), "open", path_))) {
   const int64_t size = files_.size(file_);
   if (size < 0) files_.close(file_);
-  size_ = static_cast<uint64_t>(check_file_call(size, "get the size", path_));
+  size_ = checked_size(size, path_);
 }
 
 InputFile::~InputFile() {

@@ -77,17 +77,34 @@ void describe(std::span<const Tensor> tensors, TensorView* views) {
   }
 }
 
+/// Raises the versions of what a call changes as it goes out of scope: also where the kernel throws, which
+/// may have written some of it.
+class Changes {
+ public:
+  Changes(const OpDef& def, const Attributes& attributes, std::span<const Tensor> inputs)
+      : def_(def), attributes_(attributes), inputs_(inputs) {}
+  ~Changes() {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (inputs_[i].defined() && def_.mutates(i, attributes_)) inputs_[i].storage()->bump_version();
+    }
+  }
+  Changes(const Changes&) = delete;
+  Changes& operator=(const Changes&) = delete;
+
+ private:
+  const OpDef& def_;
+  const Attributes& attributes_;
+  std::span<const Tensor> inputs_;
+};
+
 void run(const Op& op, Device device, const InferContext& infer, std::span<const Tensor> inputs,
          std::span<const TensorSpec> specs, std::span<const Tensor> outputs) {
   SmallArray<TensorView, kFewTensors> views(inputs.size() + outputs.size());
   TensorView* const output_views = views.begin() + inputs.size();
   describe(inputs, views.begin());
   describe(outputs, output_views);
+  const Changes changes(op.definition, infer.attributes(), inputs);
   dispatch(op, device, infer, specs, {views.begin(), inputs.size()}, {output_views, outputs.size()});
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].defined() && op.definition.mutates(i, infer.attributes()))
-      inputs[i].storage()->bump_version();
-  }
 }
 
 bool reads(uint64_t mask, size_t index) {

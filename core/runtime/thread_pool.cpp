@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <sinter/core/base/error.h>
@@ -153,14 +154,43 @@ struct Crew {
   std::mutex busy;                   // held while a job runs
 };
 
+std::atomic<Crew*> crew_to_forget = nullptr;
+
+/// In a process that fork() has made only the thread that called it goes on: its first job starts workers of
+/// its own. Those of the parent, which are not there to be joined, and the lock, which one of the parent's
+/// threads may hold, are left as they are.
+void forget_workers() {
+  Crew& all = *crew_to_forget.load();
+  static_cast<void>(all.workers.release());
+  new (&all.busy) std::mutex;
+}
+
 // Never destroyed: joining threads while a process exits is a source of hangs, and the kernel ends them
 // anyway.
 Crew& crew() {
-  static Crew* instance = new Crew;
+  static Crew* const instance = [] {
+    Crew* const made = new Crew;
+    crew_to_forget = made;
+    ::pthread_atfork(nullptr, nullptr, forget_workers);
+    return made;
+  }();
   return *instance;
 }
 
 thread_local bool inside_parallel_for = false;
+thread_local bool inside_body = false;  // the same, but for threads that only hold a SerialGuard
+
+/// While one lives, this thread runs the body of a parallel_for.
+class BodyGuard {
+ public:
+  BodyGuard() : previous_(inside_body) { inside_body = true; }
+  ~BodyGuard() { inside_body = previous_; }
+  BodyGuard(const BodyGuard&) = delete;
+  BodyGuard& operator=(const BodyGuard&) = delete;
+
+ private:
+  bool previous_;
+};
 
 }  // namespace
 
@@ -178,6 +208,10 @@ int num_threads() {
 void set_num_threads(int count) {
   SINTER_CHECK(count >= 1 && count <= kMaxThreads, "[threads] expected 1 to {} threads but got {}",
                kMaxThreads, count);
+  SINTER_CHECK(
+      !inside_body,
+      "[threads] expected set_num_threads outside of parallel_for but it was called within one, which "
+      "it would wait for");
   const std::lock_guard lock(crew().busy);
   if (count == crew().threads) return;
   crew().workers.reset();
@@ -189,12 +223,16 @@ void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t
   Crew& all = crew();
   grain = std::max<int64_t>(grain, 1);
   const int64_t parts = std::min<int64_t>(num_threads(), (count + grain - 1) / grain);
-  if (parts <= 1 || inside_parallel_for) return body(0, count);
+  if (parts <= 1 || inside_parallel_for) {
+    const BodyGuard in_body;
+    return body(0, count);
+  }
 
   std::mutex mutex;
   std::exception_ptr error;
   const std::function<void(int)> run_part = [&](int part) {
     const SerialGuard inside;
+    const BodyGuard in_body;
     try {
       body(count * part / parts, count * (part + 1) / parts);
     } catch (...) {

@@ -141,7 +141,7 @@ struct DataLoaderState {
 ///
 /// Every such loop is an epoch from its start: after a `break` the next one begins the next epoch. The
 /// exception is the first loop after load_state(), which goes on where the state was taken; remaining() does
-/// so at any time.
+/// so at any time. A loop within a loop needs a loader of its own.
 class DataLoader {
  public:
   /// Throws InvalidArgument for options out of range, an empty data set, or one without a single batch, and
@@ -189,16 +189,16 @@ class DataLoader {
   class Iterator {
    public:
     const Batch& operator*() const { return *batch_; }
-    Iterator& operator++() {
-      batch_ = loader_->next();
-      return *this;
-    }
+    /// Throws InvalidArgument if another loop over the loader has begun since, as one within this loop has:
+    /// they would take each other's batches, and this one would never end.
+    Iterator& operator++();
     bool operator==(std::nullptr_t) const { return !batch_; }
 
    private:
     friend class DataLoader;
-    explicit Iterator(DataLoader* loader) : loader_(loader), batch_(loader->next()) {}
+    explicit Iterator(DataLoader* loader);
     DataLoader* loader_;
+    uint64_t loop_;
     std::optional<Batch> batch_;
   };
   /// The batches of an epoch: of the present one if none of its batches was handed out or the loader was just

@@ -77,13 +77,39 @@ void pow(OnnxCall& call) {
   call.give(call.node("Pow", {call.input(0), call.number(call.attribute<double>("exponent"))}));
 }
 
+/// The element of an integer dtype that a number stands for in arithmetic that wraps around.
+double wrapped(double number, DType dtype) {
+  if (dtype != DType::kUInt8 && dtype != DType::kInt32) return number;
+  const double count = dtype == DType::kUInt8 ? 0x1p8 : 0x1p32;
+  const double highest = dtype == DType::kUInt8 ? 0xff : std::numeric_limits<int32_t>::max();
+  const double rest = number - std::floor(number / count) * count;
+  return rest > highest ? rest - count : rest;
+}
+
 void affine(OnnxCall& call) {
   const double scale = call.attribute<double>("scale"), shift = call.attribute<double>("shift");
   const DType dtype = call.input_dtype(0);
   std::string x = call.input(0);
-  if (scale != 1.0) x = call.node("Mul", {x, call.number(scale, dtype)});
-  if (shift != 0.0) x = call.node("Add", {x, call.number(shift, dtype)});
+  if (scale != 1.0) x = call.node("Mul", {x, call.number(wrapped(scale, dtype), dtype)});
+  if (shift != 0.0) x = call.node("Add", {x, call.number(wrapped(shift, dtype), dtype)});
   call.give(x);
+}
+
+/// ONNX negates numbers with a sign only.
+void neg(OnnxCall& call) {
+  const std::string x = call.input(0);
+  const bool has_sign = call.input_dtype(0) != DType::kUInt8;
+  call.give(has_sign ? call.node("Neg", {x}) : call.node("Sub", {call.number(0.0, DType::kUInt8), x}));
+}
+
+/// ONNX Runtime selects among numbers only, so bools go as numbers.
+void where(OnnxCall& call) {
+  if (call.output_dtype() != DType::kBool)
+    return call.give(call.node("Where", {call.input(0), call.input(1), call.input(2)}));
+  const OnnxAttribute to_number{"to", onnx_type(DType::kInt32)}, to_bool{"to", onnx_type(DType::kBool)};
+  const std::string a = call.node("Cast", {call.input(1)}, {to_number});
+  const std::string b = call.node("Cast", {call.input(2)}, {to_number});
+  call.give(call.node("Cast", {call.node("Where", {call.input(0), a, b})}, {to_bool}));
 }
 
 /// The bound, or nothing where it bounds nothing.
@@ -154,16 +180,13 @@ void softplus(OnnxCall& call) {
 }  // namespace
 
 void add_elementwise_translations(OnnxTable& table) {
-  for (const auto& [op, type] : std::initializer_list<std::pair<const char*, const char*>>{
-           {"abs", "Abs"},     {"add", "Add"},     {"cos", "Cos"},
-           {"div", "Div"},     {"equal", "Equal"}, {"erf", "Erf"},
-           {"exp", "Exp"},     {"log", "Log"},     {"hardswish", "HardSwish"},
-           {"maximum", "Max"}, {"minimum", "Min"}, {"mul", "Mul"},
-           {"neg", "Neg"},     {"relu", "Relu"},   {"sigmoid", "Sigmoid"},
-           {"sign", "Sign"},   {"sin", "Sin"},     {"sqrt", "Sqrt"},
-           {"sub", "Sub"},     {"tanh", "Tanh"},   {"where", "Where"}}) {
-    table[op] = same(type);
-  }
+  const std::pair<const char*, const char*> same_nodes[] = {
+      {"abs", "Abs"},     {"add", "Add"},         {"cos", "Cos"},     {"div", "Div"},
+      {"equal", "Equal"}, {"erf", "Erf"},         {"exp", "Exp"},     {"hardswish", "HardSwish"},
+      {"log", "Log"},     {"maximum", "Max"},     {"minimum", "Min"}, {"mul", "Mul"},
+      {"relu", "Relu"},   {"sigmoid", "Sigmoid"}, {"sign", "Sign"},   {"sin", "Sin"},
+      {"sqrt", "Sqrt"},   {"sub", "Sub"},         {"tanh", "Tanh"}};
+  for (const auto& [op, type] : same_nodes) table[op] = same(type);
   table["affine"] = affine;
   table["cast"] = cast;
   table["clip"] = clip;
@@ -181,6 +204,7 @@ void add_elementwise_translations(OnnxTable& table) {
   table["logical_xor"] = logical("Xor");
   table["mish"] = mish;
   table["mul_no_nan"] = mul_no_nan;
+  table["neg"] = neg;
   table["not_equal"] = not_equal;
   table["pow"] = pow;
   table["reciprocal"] = reciprocal;
@@ -189,6 +213,7 @@ void add_elementwise_translations(OnnxTable& table) {
   table["silu"] = silu;
   table["softplus"] = softplus;
   table["square"] = square;
+  table["where"] = where;
 }
 
 }  // namespace sinter::nn

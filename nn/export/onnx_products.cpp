@@ -64,6 +64,12 @@ std::string cast_to(OnnxCall& call, const std::string& x, DType dtype) {
   return call.node("Cast", {x}, {{"to", onnx_type(dtype)}});
 }
 
+/// Input 0 as numbers: ONNX does not order bools.
+std::string ordered(OnnxCall& call) {
+  const bool is_bool = call.input_dtype(0) == DType::kBool;
+  return is_bool ? cast_to(call, call.input(0), DType::kInt32) : call.input(0);
+}
+
 void sum(OnnxCall& call) {
   const bool widens = onnx_type(call.input_dtype(0)) != onnx_type(call.output_dtype());
   const std::string x = widens ? cast_to(call, call.input(0), call.output_dtype()) : call.input(0);
@@ -78,11 +84,10 @@ OnnxTranslation reduction(const char* type) {
   return [type](OnnxCall& call) {
     const OnnxInts axes = reduced_axes(call);
     if (axes.empty()) return call.give(call.input(0));
-    const bool is_bool = call.input_dtype(0) == DType::kBool;  // which ONNX does not order
-    std::string x = is_bool ? cast_to(call, call.input(0), DType::kInt32) : call.input(0);
-    x = call.node(type, {x},
+    const std::string x =
+        call.node(type, {ordered(call)},
                   {{"axes", axes}, {"keepdims", static_cast<int64_t>(call.attribute<bool>("keep_dims"))}});
-    call.give(is_bool ? cast_to(call, x, DType::kBool) : x);
+    call.give(call.input_dtype(0) == DType::kBool ? cast_to(call, x, DType::kBool) : x);
   };
 }
 
@@ -120,16 +125,17 @@ void l2_normalize(OnnxCall& call) {
 }
 
 void argmax(OnnxCall& call) {
-  call.give(call.node("ArgMax", {call.input(0)},
+  call.give(call.node("ArgMax", {ordered(call)},
                       {{"axis", call.attribute<int64_t>("axis")},
                        {"keepdims", static_cast<int64_t>(call.attribute<bool>("keep_dims"))}}));
 }
 
 void topk(OnnxCall& call) {
   const std::vector<std::string> outputs =
-      call.nodes("TopK", {call.input(0), call.ints({call.attribute<int64_t>("k")})}, 2,
+      call.nodes("TopK", {ordered(call), call.ints({call.attribute<int64_t>("k")})}, 2,
                  {{"axis", call.attribute<int64_t>("axis")}});
-  call.give(outputs[0], 0);
+  const bool is_bool = call.input_dtype(0) == DType::kBool && call.is_read(0);
+  call.give(is_bool ? cast_to(call, outputs[0], DType::kBool) : outputs[0], 0);
   call.give(outputs[1], 1);
 }
 
@@ -149,8 +155,12 @@ void one_hot(OnnxCall& call) {
       is_whole ? Tensor::from_values<int64_t>({0, 1}, {2}) : Tensor::from_values<float>({0, 1}, {2});
   const std::string classes =
       call.number(static_cast<double>(call.attribute<int64_t>("classes")), DType::kInt64);
-  const std::string y =
-      call.node("OneHot", {call.input(0), classes, call.initializer(values)}, {{"axis", -1}});
+  // ONNX Runtime takes no single label.
+  const bool is_single = call.input_rank(0) == 0;
+  const std::string labels =
+      is_single ? call.node("Unsqueeze", {call.input(0), call.ints({0})}) : call.input(0);
+  std::string y = call.node("OneHot", {labels, classes, call.initializer(values)}, {{"axis", -1}});
+  if (is_single) y = call.node("Squeeze", {y, call.ints({0})});
   call.give(is_whole && dtype != DType::kInt64 ? cast_to(call, y, dtype) : y);
 }
 

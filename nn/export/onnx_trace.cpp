@@ -234,11 +234,19 @@ OnnxTrace trace_for_onnx(const ModuleBase& model, const JobFunction& function,
 
   OnnxTrace trace_of_batch;
   if (options.dynamic_batch && specs[0].shape.rank() > 0) {
+    const auto trace_with = [&](int64_t batch) {
+      try {
+        return trace(model, of_nchw, with_batch(specs, batch), options);
+      } catch (const InvalidArgument&) {
+        trace(model, of_nchw, specs, options);  // a message had better tell the shapes that were given
+        throw;
+      }
+    };
     trace_of_batch.batch_input = 0;
-    trace_of_batch.graph = trace(model, of_nchw, with_batch(specs, kBatches[0]), options);
+    trace_of_batch.graph = trace_with(kBatches[0]);
     const Graph& graph = *trace_of_batch.graph;
     for (const int64_t batch : {kBatches[1], kBatches[2]}) {
-      const std::unique_ptr<Graph> other = trace(model, of_nchw, with_batch(specs, batch), options);
+      const std::unique_ptr<Graph> other = trace_with(batch);
       PerBatch found = Comparison(graph, *other, batch).run();
       if (batch == kBatches[1]) {
         trace_of_batch.per_batch = std::move(found);

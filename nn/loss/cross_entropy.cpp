@@ -1,5 +1,6 @@
 // Cross-entropy of every shape of logits, and with class weights, by way of ops::cross_entropy.
 #include <sinter/core/op/node.h>
+#include <sinter/nn/loss/class_weights_internal.h>
 #include <sinter/nn/loss/loss.h>
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/cast/cast.h>
@@ -57,9 +58,7 @@ Tensor weighted_loss(const CrossEntropyLoss& loss, const Rows& rows) {
   const Tensor& weight = loss.weight;
   const int64_t count = rows.logits.shape()[0], classes = rows.logits.shape()[1];
   const DType dtype = accumulate_dtype(rows.logits.dtype());
-  SINTER_CHECK(weight.shape() == Shape{classes} && weight.dtype() == dtype,
-               "[cross_entropy] expected class weights {} ({},) but got {} {}", dtype, classes,
-               weight.dtype(), weight.shape());
+  check_class_weights("cross_entropy", weight, classes, dtype);
   const Tensor logits = ops::cast(rows.logits, dtype);
   const double e = loss.label_smoothing;
   SINTER_CHECK(e >= 0 && e <= 1, "[cross_entropy] expected label_smoothing in [0, 1] but got {}", e);

@@ -1,5 +1,7 @@
 #include <limits>
 
+#include <sinter/core/op/call_tracer.h>
+#include <sinter/nn/loss/class_weights_internal.h>
 #include <sinter/nn/loss/loss.h>
 #include <sinter/ops/activation/activation.h>
 #include <sinter/ops/binary/binary.h>
@@ -43,6 +45,18 @@ std::vector<int64_t> extents_of(const Shape& shape) {
   return {shape.begin(), shape.end()};
 }
 
+/// Of labels that the host can read without waiting for a device; those of a job, or on a GPU, are refused by
+/// what reads them, or not at all.
+void check_labels(const Tensor& target, int64_t classes, int64_t ignore_index) {
+  if (!target.device().is_cpu() || call_tracer() != nullptr) return;
+  const int64_t* const labels = target.data<int64_t>();
+  for (int64_t i = 0; i < target.numel(); ++i) {
+    SINTER_CHECK(labels[i] == ignore_index || (labels[i] >= 0 && labels[i] < classes),
+                 "[nll_loss] expected class indices in [0, {}) or ignore_index {} but got {} at position {}",
+                 classes, ignore_index, labels[i], i);
+  }
+}
+
 /// Half of the square of a small difference, a straight line for a large one: with m = min(|d|, delta) both
 /// are m (|d| - m / 2).
 Tensor huber(const Tensor& prediction, const Tensor& target, double delta) {
@@ -65,6 +79,8 @@ Tensor NLLLoss::operator()(const Tensor& log_probabilities, const Tensor& target
                "[nll_loss] expected a class index for each sample of log-probabilities {} but got shape {}",
                x.shape(), target.shape());
   const Tensor values = wide(x);
+  if (weight.defined()) check_class_weights("nll_loss", weight, x.shape()[axis], values.dtype());
+  check_labels(target, x.shape()[axis], ignore_index);
   const Tensor number = ops::full({}, static_cast<double>(ignore_index), DType::kInt64, target.device());
   const Tensor ignored = ops::equal(target, number);
   const Tensor classes = ops::where(ignored, 0.0, target);

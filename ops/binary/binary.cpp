@@ -1,7 +1,9 @@
+#include <sinter/core/base/checked.h>
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/binary/binary_math.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/fill/fill.h>
+#include <sinter/ops/operators.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/unary/unary.h>
 
@@ -187,6 +189,11 @@ Tensor vjp::minimum(const Tensor& dy, const Tensor& a, const Tensor& b) {
 Tensor vjp::mul_no_nan(const Tensor& dy, const Tensor& a, const Tensor& b) {
   static const Op& op = builtin("mul_no_nan_grad");
   return call_single(op, {a, b, dy});
+}
+
+Tensor detail::number_beside(const char* op, double number, const Tensor& beside) {
+  check_holds(op, beside.dtype(), number);
+  return Tensor::full({}, number, beside.dtype(), beside.device());
 }
 
 void register_binary(OpRegistry& registry);

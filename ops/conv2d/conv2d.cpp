@@ -20,8 +20,10 @@ constexpr int64_t kLargestOption = std::numeric_limits<int32_t>::max();
 
 void check_option(const char* tag, const char* name, const std::array<int64_t, 2>& pair, int64_t least) {
   for (int64_t value : pair) {
-    SINTER_CHECK(value >= least && value <= kLargestOption,
-                 "[{}] expected {} of at least {} but got ({}, {})", tag, name, least, pair[0], pair[1]);
+    SINTER_CHECK(value >= least, "[{}] expected {} of at least {} but got ({}, {})", tag, name, least,
+                 pair[0], pair[1]);
+    SINTER_CHECK(value <= kLargestOption, "[{}] expected {} of at most {} but got ({}, {})", tag, name,
+                 kLargestOption, pair[0], pair[1]);
   }
 }
 

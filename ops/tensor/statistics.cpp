@@ -99,6 +99,8 @@ Tensor norm(const Tensor& x, const IntList& axes, const ReduceOptions& options) 
 
 Tensor logsumexp(const Tensor& x, const IntList& axes, const ReduceOptions& options) {
   const Tensor values = wide(x);
+  // Of no elements, which have no largest one, the sum is 0.
+  if (x.numel() == 0) return cast(log(sum(values, axes, options)), x.dtype());
   // What is taken away has no part in the gradient; an infinite one would leave NaN.
   const Tensor largest = max(values.detach(), axes, {.keep_dims = true});
   const Tensor shift =

@@ -19,7 +19,7 @@ Tensor std(const Tensor& x, const IntList& axes = {}, const VarianceOptions& opt
 /// The Euclidean norm; its gradient where it is 0 is 0.
 Tensor norm(const Tensor& x, const IntList& axes = {}, const ReduceOptions& options = {});
 
-/// log(sum(exp(x))), without overflow; minus infinity where all elements are.
+/// log(sum(exp(x))), without overflow; minus infinity where all elements are, and of none.
 Tensor logsumexp(const Tensor& x, const IntList& axes = {}, const ReduceOptions& options = {});
 
 /// The product; of no elements it is 1. Any dtype: floating-point ones stay, integers and bool are multiplied

@@ -228,6 +228,45 @@ TEST_F(Differentiate, TakesAGradientToStartFrom) {
             (std::vector<float>{4, 8, 12}));
 }
 
+/// 2 x, with an input that may be absent and whose shape the gradient looks at.
+const Op& op_with_optional_input() {
+  static const Op* const op = [] {
+    OpRegistry& registry = OpRegistry::instance();
+    const Op& added = registry.add(
+        {.name = "test_optional_input",
+         .inputs = {{"x"}, {"w", true}},
+         .outputs = {{"y"}},
+         .infer = [](const InferContext& context) { return std::vector<TensorSpec>{context.input(0)}; },
+         .gradient =
+             [](const GradientContext& context) {
+               const int rank = context.input_spec(1).shape.rank();
+               return Tensors{ops::affine(context.grad(), 2.0 + rank, 0.0), Tensor()};
+             }});
+    registry.add_kernel("test_optional_input", {.run = [](const KernelContext& context) {
+                          const TensorView& x = context.input(0);
+                          for (int64_t i = 0; i < x.numel(); ++i)
+                            context.output(0).as<float>()[i] = 2 * x.as<float>()[i];
+                        }});
+    return &added;
+  }();
+  return *op;
+}
+
+TEST_F(Differentiate, GivesTheSpecOfAnAbsentInputAsBackwardDoes) {
+  const auto result = [](const Tensor& x) {
+    return ops::sum(call(op_with_optional_input(), {x, Tensor()}, {}).front());
+  };
+  const Tensor eager = w_.detach().clone().set_requires_grad(true);
+  backward(result(eager));
+  auto graph = std::make_unique<Graph>();
+  {
+    Tracer tracer(*graph);
+    graph->add_output(tracer.use_of(differentiate(tracer, result(w_))[0].gradient));
+  }
+  EXPECT_EQ(Program(std::move(graph), Device::cpu()).run({})[0].to_vector<float>(),
+            eager.grad().to_vector<float>());
+}
+
 constexpr const char* kNoGradient =
     "[backward] the result of the job has no gradient: nothing that it was computed from requires one, or it "
     "was "

@@ -323,6 +323,24 @@ TEST(LossTest, NegativeLogLikelihoodOfLogSoftmaxIsTheCrossEntropy) {
       "[nll_loss] expected a class index for each sample of log-probabilities (1, 2) but got shape (2,)");
 }
 
+TEST(LossTest, NegativeLogLikelihoodChecksClassWeightsAndLabels) {
+  const Tensor x = Tensor::zeros({2, 3}), target = Tensor::from_values<int64_t>({0, 2}, {2});
+  for (const Shape& shape : {Shape{2}, Shape{5}, Shape{3, 1}}) {
+    EXPECT_EQ(message_of([&] { NLLLoss{.weight = Tensor::ones(shape)}(x, target); }),
+              fmt::format("[nll_loss] expected class weights float32 (3,) but got float32 {}", shape));
+  }
+  EXPECT_THROW(NLLLoss{.weight = Tensor::ones({3}, DType::kFloat64)}(x, target), InvalidArgument);
+  EXPECT_NO_THROW(NLLLoss{.weight = Tensor::ones({3})}(x, target));
+  for (const int64_t label : {-1, 3}) {
+    EXPECT_EQ(message_of([&] {
+                NLLLoss{}(x, Tensor::from_values<int64_t>({0, label}, {2}));
+              }),
+              fmt::format("[nll_loss] expected class indices in [0, 3) or ignore_index -100 but got {} at "
+                          "position 1",
+                          label));
+  }
+}
+
 TEST(LossTest, TripletsAndCosines) {
   SCOPED_TRACE(fmt::format("seed {}", fresh_seed()));
   const int64_t rows = 6, columns = 5;

@@ -415,7 +415,11 @@ TEST(Fill, OfTensorsMadeOnTheHostRepresentsTheValueOrThrows) {
   EXPECT_EQ(message_of([] {
               row<int64_t>({0, 1}) < 0.5;
             }),
-            "[full] expected a value that int64 can represent but got 0.5");
+            "[less] expected a value that int64 can represent but got 0.5");
+  EXPECT_EQ(message_of([] {
+              0.5 >= row<int64_t>({0, 1});
+            }),
+            "[greater_equal] expected a value that int64 can represent but got 0.5");
 }
 
 }  // namespace

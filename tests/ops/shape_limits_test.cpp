@@ -99,17 +99,21 @@ TEST(ShapeLimits, Convolution) {
   const Tensor x = Tensor::zeros({1, 1, 4, 4}), weight = Tensor::zeros({1, 1, 2, 2});
   constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();  // of an option
   for (const int64_t number : {kMost, kLeast, kLargest + 1}) {
+    const auto bound_beside = [&](int64_t least) {
+      return number < 0 ? fmt::format("at least {} but got", least)
+                        : fmt::format("at most {} but got", kLargest);
+    };
     EXPECT_NE(message_of([&] {
                 conv2d(x, weight, {}, {.stride = {number, 1}});
-              }).find("[conv2d] expected a stride of at least 1 but got"),
+              }).find("[conv2d] expected a stride of " + bound_beside(1)),
               std::string::npos);
     EXPECT_NE(message_of([&] {
                 conv2d(x, weight, {}, {.padding = {1, number}});
-              }).find("[conv2d] expected a padding of at least 0 but got"),
+              }).find("[conv2d] expected a padding of " + bound_beside(0)),
               std::string::npos);
     EXPECT_NE(message_of([&] {
                 conv2d(x, weight, {}, {.dilation = {number, number}});
-              }).find("[conv2d] expected a dilation of at least 1 but got"),
+              }).find("[conv2d] expected a dilation of " + bound_beside(1)),
               std::string::npos);
   }
   // A long filter times a long dilation: 2^32 * (2^31 - 1) is still a number, 2^33 times that is none.

@@ -157,6 +157,12 @@ TEST_P(Statistics, WhatIsNotFinite) {
   EXPECT_EQ(values_of(var(tensor({4}, {1}), {}, {.unbiased = false}))[0], 0.0);
   EXPECT_TRUE(std::isnan(values_of(var(tensor({}, {0})))[0]));
   EXPECT_EQ(values_of(norm(tensor({}, {0})))[0], 0.0);
+  EXPECT_EQ(values_of(logsumexp(tensor({}, {0}))), Doubles{-kInfinity});
+  EXPECT_EQ(values_of(logsumexp(tensor({}, {2, 0}), {1})), (Doubles{-kInfinity, -kInfinity}));
+  EXPECT_EQ(logsumexp(tensor({}, {2, 0}), {0}, {.keep_dims = true}).shape(), (Shape{1, 0}));
+  Tensor empty = tensor({}, {2, 0}).set_requires_grad(true);
+  backward(sum(logsumexp(empty, {1})));
+  EXPECT_EQ(empty.grad().shape(), (Shape{2, 0}));
 }
 
 TEST_P(Statistics, AllAndAny) {

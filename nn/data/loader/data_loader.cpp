@@ -104,9 +104,23 @@ struct DataLoader::Impl {
     assembler = std::move(other);
   }
 
+  uint64_t begin_loop() {
+    const auto scope = in_use();
+    return ++loops;
+  }
+
+  void check_loop(uint64_t loop) {
+    const auto scope = in_use();
+    SINTER_CHECK(
+        loop == loops,
+        "[data_loader] expected one loop at a time but another over this loader has begun within this "
+        "one, whose place is lost; loop over a second loader there");
+  }
+
   std::shared_ptr<BatchAssembler> assembler;
   BatchPosition position;  // of the next batch; batch may be the number of batches: the end is to be told
   bool restored = false;   // the next loop goes on from `position`
+  uint64_t loops = 0;      // so many have begun
   double wait_seconds = 0;
   WorkerBuffers own_buffers;
   const std::atomic<bool> never = false;
@@ -171,6 +185,15 @@ DataLoader::Iterator DataLoader::begin() {
     impl_->restored = false;
   }
   return Iterator(this);
+}
+
+DataLoader::Iterator::Iterator(DataLoader* loader)
+    : loader_(loader), loop_(loader->impl_->begin_loop()), batch_(loader->next()) {}
+
+DataLoader::Iterator& DataLoader::Iterator::operator++() {
+  loader_->impl_->check_loop(loop_);
+  batch_ = loader_->next();
+  return *this;
 }
 
 double DataLoader::wait_seconds() const {

@@ -126,6 +126,23 @@ TEST(Call, RaisesTheVersionOfWhatItMutates) {
   EXPECT_EQ(x.version(), 0u);
 }
 
+TEST(Call, RaisesTheVersionOfWhatAFailingKernelMayHaveChanged) {
+  OpRegistry& registry = OpRegistry::instance();
+  const Op& op = registry.add({.name = "test_late_failure",
+                               .inputs = {{"x"}, {"state", false, true}},
+                               .outputs = {{"y"}},
+                               .infer = infer_first});
+  registry.add_kernel("test_late_failure", {.run = [](const KernelContext& context) {
+                        context.input(1).as<float>()[0] = 7;
+                        throw_error<InvalidArgument>("[test_late_failure] too late");
+                      }});
+  const Tensor x = Tensor::full({2}, 1.0f), state = Tensor::full({2}, 1.0f);
+  const uint64_t before = state.version();
+  EXPECT_EQ(message_of([&] { call(op, {x, state}); }), "[test_late_failure] too late");
+  EXPECT_EQ(state.version(), before + 1);
+  EXPECT_EQ(x.version(), 0u);
+}
+
 class RecordingObserver final : public CallObserver {
  public:
   RecordingObserver() : previous_(set_call_observer(this)) {}

@@ -14,6 +14,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <sinter/core/runtime/backend.h>
@@ -185,6 +186,59 @@ TEST(ThreadCount, RefusesNonsense) {
   EXPECT_EQ(sum, 300);
   set_num_threads(before);
 }
+
+TEST(ThreadCount, IsNotChangedWithinAParallelFor) {
+  const int before = num_threads();
+  for (const int threads : {1, 3}) {
+    set_num_threads(threads);
+    std::string message =
+        test::message_of([] { parallel_for(300, 1, [](int64_t, int64_t) { set_num_threads(2); }); });
+    EXPECT_TRUE(message.starts_with("[threads] expected set_num_threads outside of parallel_for")) << message;
+    EXPECT_EQ(num_threads(), threads);
+  }
+  set_num_threads(before);
+}
+
+#if !defined(__SANITIZE_THREAD__)  // which has no threads in a process that fork() has made
+/// The status of a process that fork() makes here, and that computes on threads.
+int status_of_forked() {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);  // in place of a hang
+    std::atomic<int64_t> sum = 0;
+    const auto count = [&](int64_t begin, int64_t end) { sum += end - begin; };
+    parallel_for(300, 1, count);
+    set_num_threads(2);
+    parallel_for(300, 1, count);
+    std::_Exit(sum == 600 ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  return status;
+}
+
+TEST(ParallelFor, WorksInAForkedProcess) {
+  const int before = num_threads();
+  set_num_threads(3);
+  const auto count = [](int64_t, int64_t) {};
+  parallel_for(300, 1, count);  // starts the workers
+  EXPECT_EQ(status_of_forked(), 0);
+  // While a thread of this process has the workers, whose lock the other one inherits.
+  std::atomic<bool> begun = false, over = false;
+  std::thread other([&] {
+    parallel_for(3, 1, [&](int64_t, int64_t) {
+      begun = true;
+      while (!over) std::this_thread::yield();
+    });
+  });
+  while (!begun) std::this_thread::yield();
+  EXPECT_EQ(status_of_forked(), 0);
+  over = true;
+  other.join();
+  parallel_for(300, 1, count);
+  set_num_threads(before);
+}
+#endif
 
 #if !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)  // which need more memory than is left here

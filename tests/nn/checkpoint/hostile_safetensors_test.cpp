@@ -249,7 +249,9 @@ TEST(HostileSafetensors, MissingFilesAndFoldersAreIoErrors) {
   EXPECT_EQ(message_of<IoError>([&] { read_safetensors(path); }),
             "[file] " + path + ": cannot open: No such file or directory");
   EXPECT_EQ(message_of<IoError>([&] { read_safetensors(folder.path()); }),
-            "[file] " + folder.path().string() + ": cannot get the size: Invalid argument");
+            "[file] " + folder.path().string() + ": expected a regular file but it is a folder");
+  EXPECT_EQ(message_of<IoError>([&] { read_safetensors("/dev/null"); }),
+            "[file] /dev/null: expected a regular file but it is a device or a pipe");
 }
 
 TEST(HostileSafetensors, RefusesToWriteWhatCannotBeRead) {

@@ -161,6 +161,23 @@ TEST(AtomicOutputFile, DoesNotWriteThroughALinkInItsPlace) {
   EXPECT_EQ(read_file(folder / "other"), "kept");
 }
 
+TEST(AtomicOutputFile, TakesNamesAsLongAsTheFileSystemDoes) {
+  const TemporaryFolder folder;
+  std::string umlauts;  // of two bytes each
+  for (int i = 0; i < 127; ++i) umlauts += "\xc3\xa4";
+  // Two that differ at their ends are written side by side.
+  for (const std::string& name : {std::string(247, 'a'), std::string(248, 'a'), std::string(254, 'a') + "b",
+                                  std::string(255, 'a'), umlauts, "a" + umlauts}) {
+    AtomicOutputFile other(folder / (name.substr(0, name.size() - 1) + "c")), file(folder / name);
+    other.write(std::as_bytes(std::span("old", 3)));
+    file.write(std::as_bytes(std::span("new", 3)));
+    file.commit();
+    other.commit();
+    EXPECT_EQ(read_file(folder / name), "new") << name.size();
+  }
+  EXPECT_THROW(AtomicOutputFile(folder / std::string(256, 'a')), IoError);
+}
+
 TEST(SafetensorsWriteFailure, ShortWritesAreContinued) {
   const TemporaryFolder folder;
   FailingFileSystem files;

@@ -194,6 +194,27 @@ TEST(DataLoader, ALoopAfterABreakIsAnEpochFromItsStart) {
   }
 }
 
+TEST(DataLoader, RefusesToGoOnBehindALoopWithinALoop) {
+  for (const int workers : {0, 2}) {
+    DataLoader loader(std::make_shared<FakeDataset>(23), shuffled(workers));
+    int64_t outer = 0, inner = 0;
+    const auto nested = [&](auto&& within) {
+      for ([[maybe_unused]] const Batch& batch : loader) {
+        if (++outer > 3) return;  // in place of a loop that never ends
+        for ([[maybe_unused]] const Batch& other : within()) ++inner;
+      }
+    };
+    const std::string message =
+        message_of<InvalidArgument>([&] { nested([&]() -> auto& { return loader; }); });
+    EXPECT_NE(message.find("expected one loop at a time"), std::string::npos) << message;
+    EXPECT_EQ(outer, 1);
+    EXPECT_EQ(inner, loader.batches_per_epoch());
+    EXPECT_THROW(nested([&] { return loader.remaining(); }), InvalidArgument);
+    // What comes after the error is an epoch again.
+    EXPECT_EQ(records(loader, 1).size(), static_cast<size_t>(loader.batches_per_epoch()));
+  }
+}
+
 TEST(DataLoader, TheFirstLoopAfterRestoreGoesOn) {
   DataLoader reference(std::make_shared<FakeDataset>(53), shuffled(0));
   const std::vector<Record> expected = records(reference, 2);

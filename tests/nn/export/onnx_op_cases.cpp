@@ -166,6 +166,29 @@ Results whole_numbers(Tensors in, CaseWeights&) {
           ops::min(ops::equal(i, ops::square(i)), {1})};
 }
 
+/// What ONNX or its runtime takes of other dtypes only.
+Results bools_and_bytes(Tensors in, CaseWeights&) {
+  const Tensor& i = in[0];
+  const Tensor byte = ops::cast(i, DType::kUInt8), truth = i > 1.0, other = i < 3.0;
+  const auto [values, places] = ops::topk(truth, 2);
+  const Tensor label = ops::max(i);
+  return {ops::argmax(truth, 1),
+          ops::argmin(truth, 1),
+          values,
+          places,
+          ops::topk(other, 1).indices,
+          ops::where(ops::equal(truth, other), truth, other),
+          ops::where(truth, i, ops::neg(i)),
+          ops::neg(byte),
+          byte - 3.0,
+          3.0 - byte,
+          byte * -200.0 + 1000.0,
+          ops::cast(i, DType::kInt32) * 4294967299.0 - 4294967294.0,
+          ops::argmin(byte, 1),
+          ops::one_hot(label, 4, DType::kFloat32),
+          ops::one_hot(label, 5, DType::kBool)};
+}
+
 Results casts(Tensors in, CaseWeights&) {
   const Tensor &x = in[0], &i = in[1];
   return {ops::cast(x, DType::kInt64),
@@ -289,6 +312,7 @@ std::vector<OnnxCase> onnx_op_cases() {
   return {function_case("unary", {float_input({kN, 3, 4})}, unary),
           function_case("binary", {float_input({kN, 3, 4}), float_input({kN, 3, 4})}, binary),
           function_case("whole_numbers", {ints}, whole_numbers),
+          function_case("bools_and_bytes", {ints}, bools_and_bytes),
           function_case("casts", {float_input({kN, 3}), ints}, casts),
           function_case("reductions", {float_input({kN, 3, 4, 5})}, reductions),
           function_case("products", {float_input({kN, 6}), float_input({kN, 3, 6})}, products),

@@ -303,6 +303,14 @@ TEST_F(Onnx, RefusalsNameOpsAndPlaces) {
 
 // ---- batches
 
+TEST_F(Onnx, RefusalsNameTheShapeThatWasGiven) {
+  const Linear linear(2, 3);
+  expect_contains(message_of<InvalidArgument>([&] { exported(linear, {1, 5}); }), "(1, 5)");
+  // What fails at other batches only.
+  const auto pair = [](const Tensor& x) { return ops::reshape(x, {6, 4}); };
+  expect_contains(refusal<InvalidArgument>(pair, {4, 6}), "(8, 6)");
+}
+
 TEST_F(Onnx, ExtentsThatGoWithTheBatchAreNamed) {
   const auto pairs = [](const Tensor& x) { return ops::reshape(x, {x.shape()[0] * 2, 3}); };
   DecodedOnnx onnx = exported(FunctionNet(pairs), {7, 6});
