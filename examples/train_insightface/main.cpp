@@ -143,7 +143,8 @@ int finish(const Options& options, Trainer& trainer, bool complete) {
                                    .exported = options.exported.path,
                                    .report = options.report,
                                    .table = {},
-                                   .log_folder = options.log_folder()}));
+                                   .log_folder = options.log_folder(),
+                                   .has_best = trainer.best_is_saved()}));
   if (complete && trainer.best().accuracy >= 0) {
     say("best verification accuracy: {:.2f} % at step {}\n", 100 * trainer.best().accuracy,
         trainer.best().step);

@@ -175,6 +175,9 @@ void write_report(Ending& ending, const TrainerOptions& options, TrainerBase& tr
   }
   if (!trainer.save_failure().empty())
     ending.fail(fmt::format("the last steps are in no checkpoint: {}", trainer.save_failure()));
+  if (!trainer.best_failure().empty())
+    ending.fail(fmt::format("the best weights, of step {}, are in no {}: {}", trainer.best().step, kBestName,
+                            trainer.best_failure()));
 }
 
 std::string how_to_go_on(const TrainerOptions& options) {
