@@ -127,6 +127,7 @@ int run(Options options, const Communicator& ranks, sinter::Device device) {
   sinter::manual_seed(options.seed);
   const Data data = open_data(options);
   complete(options, *data.train, options.plans_for_gpu() ? sinter::Device::cuda() : device);
+  if (ranks.rank() == 0) tell_unused_crops(options);
   settle_stem(start.weights, *data.train, options);
   if (start.checkpoint) check_recipe(options, *start.checkpoint);
   check_same_start(ranks, start, options, data);

@@ -57,6 +57,14 @@ void check_place(const Options& options) {
   sinter::examples::check_place(options, "<folder>");
 }
 
+void tell_unused_crops(const Options& options) {
+  if (options.image_size == 0 || options.evaluate) return;
+  for (const char* const option : {"--crop-padding", "--crop-mode"}) {
+    if (options.typed.contains(option))
+      complain("passed over, as --image-size {} crops images: {}", options.image_size, option);
+  }
+}
+
 Start find_start(Options& options) {
   Start start{.checkpoint = find_checkpoint(options), .weights = {}, .metadata = {}};
   if (start.checkpoint) {

@@ -31,6 +31,7 @@ int run_ranks(TrainerOptions& options, char** argv, const std::string& purpose,
   const Device device = device_of_rank(options.device, options.gpus, options.processes, environment);
   const std::shared_ptr<Communicator> ranks = Communicator::join(
       environment, {.device = device, .timeout = options.rank_timeout, .purpose = purpose});
+  if (ranks->rank() == 0) tell_passed_over(options);
   try {
     const int code = body(*ranks, device);
     ranks->leave();

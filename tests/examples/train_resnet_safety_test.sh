@@ -325,6 +325,7 @@ best_weights_that_cannot_be_saved_are_kept() {
     grep -qs "test 100.00 %" out && break
     sleep 0.1
   done
+  sleep 1  # by then the next save has tried again, too
   rmdir late/best.safetensors
   for ((i = 0; i < 3000; ++i)); do
     grep -qs "^best.safetensors of step [0-9]* is saved now" out && break
@@ -362,6 +363,8 @@ messages_say_what_to_do() {
     { printf 'P6 4 5 255\n' && head -c 60 /dev/zero; } >photos/$kind/dog/a.ppm
   done
   run 1 --data photos && complains "--image-size 224 (say) trains on crops of one size"
+  run 0 --data photos --image-size 8 --crop-padding 2 --max-steps 1
+  complains "passed over, as --image-size 8 crops images: --crop-padding"
   SINTER_LOG=loud run 0 --max-steps 1
   complains "SINTER_LOG must be trace, debug, info, warning, error or off but is 'loud'"
   run 1 --lr 1000 --schedule constant --warmup 0 --clip 0
