@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <system_error>
 #include <vector>
 
 #include <fmt/core.h>

@@ -24,7 +24,10 @@ namespace {
 std::optional<LoadedCheckpoint> find_checkpoint(Options& options) {
   if (!options.resume) return std::nullopt;
   auto checkpoint = sinter::nn::CheckpointFolder(options.checkpoints).load_latest();
-  if (checkpoint) adopt(read_recipe(checkpoint->data), options);
+  if (checkpoint) {
+    check_program(*checkpoint, "model", "backbone", "train_insightface");
+    adopt(read_recipe(checkpoint->data), options);
+  }
   if (const std::string mistake = check_optimizer(options); !mistake.empty()) throw Error(mistake);
   if (checkpoint) {
     if (!options.is_given("--data")) {

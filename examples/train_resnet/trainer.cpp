@@ -55,7 +55,7 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
     examples::load_weights(
         weights->source,
         options.finetune.new_head ? examples::with_own_head(weights->state, model_, kHead) : weights->state,
-        model_);
+        model_, weights->metadata);
   }
   const auto function = [this](std::span<const Tensor> inputs) {
     const Tensor logits = model_(inputs[0]);
