@@ -340,7 +340,7 @@ best_weights_that_cannot_be_saved_are_kept() {
 }
 
 best_weights_that_are_gone_are_found_anew() {
-  run 0 --epochs 3 --max-steps 44 --checkpoints gone
+  run 0 --epochs 3 --max-steps 60 --checkpoints gone
   rm gone/best.safetensors
   run 0 --checkpoints gone --resume --epochs 3
   complains "warning: gone/best.safetensors does not hold the best weights, of step 44; the search for them begins anew"
