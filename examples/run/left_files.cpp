@@ -37,7 +37,7 @@ std::string list_left(const LeftFiles& files) {
   std::string text;
   if (!files.checkpoints.empty()) {
     const auto present = nn::CheckpointFolder(files.checkpoints).list();
-    text += row_of_file("best weights", fs::path(files.checkpoints) / "best.safetensors");
+    if (files.has_best) text += row_of_file("best weights", fs::path(files.checkpoints) / "best.safetensors");
     if (!present.empty()) text += row("checkpoint", present.back().string());
   }
   text += row_of_file("last weights", files.save_weights);

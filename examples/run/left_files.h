@@ -13,6 +13,7 @@ struct LeftFiles {
   std::string report;        ///< file
   std::string table;         ///< file with a line per epoch
   std::string log_folder;
+  bool has_best = true;  ///< whether best.safetensors among the checkpoints is the run's best
 };
 
 /// A line for each that is there: the best and the last weights, the newest checkpoint, report and curves,

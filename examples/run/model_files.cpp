@@ -160,14 +160,25 @@ std::vector<size_t> count_blocks(const nn::State& state) {
   return counts;
 }
 
-void load_weights(const std::string& source, const nn::State& state, const nn::ModuleBase& model) {
+void load_weights(const std::string& source, const nn::State& state, const nn::ModuleBase& model,
+                  const std::optional<nn::ModelMetadata>& metadata) {
   try {
     model.load_state(state);
   } catch (const InvalidArgument&) {  // which lists all names, and tells callers of the library what to do
     const std::string faults = describe_faults(state, model.state());
     if (faults.empty()) throw;
-    throw Error(fmt::format("{} does not fit the model: {}", source, faults));
+    const std::string of =
+        metadata && !metadata->model.empty() ? fmt::format(" (weights of {})", shown(metadata->model)) : "";
+    throw Error(fmt::format("{}{} does not fit the model: {}", source, of, faults));
   }
+}
+
+void check_program(const nn::LoadedCheckpoint& checkpoint, const std::string& part,
+                   const std::string& part_of_other, const char* other) {
+  const auto& parts = checkpoint.data.tensors;
+  if (!parts.contains(part) && parts.contains(part_of_other))
+    throw Error(
+        fmt::format("{} is a checkpoint of {}, which goes on with it", checkpoint.folder.string(), other));
 }
 
 }  // namespace sinter::examples

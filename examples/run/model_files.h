@@ -56,8 +56,13 @@ void tell_how_read(const std::string& source, const nn::Weights& weights);
 /// How many blocks each stage has, by the names of a residual network's state: "layer2.0.conv1.weight".
 std::vector<size_t> count_blocks(const nn::State& state);
 
-/// Loads the weights. Throws Error that names `source` and what does not fit, three names at most, unless all
-/// do.
-void load_weights(const std::string& source, const nn::State& state, const nn::ModuleBase& model);
+/// Loads the weights. Throws Error that names `source`, the model that `metadata` says, and what does not
+/// fit, three names at most, unless all do.
+void load_weights(const std::string& source, const nn::State& state, const nn::ModuleBase& model,
+                  const std::optional<nn::ModelMetadata>& metadata = {});
+
+/// Throws Error if a checkpoint lacks this part, which those of this program have, but has that of another.
+void check_program(const nn::LoadedCheckpoint& checkpoint, const std::string& part,
+                   const std::string& part_of_other, const char* other);
 
 }  // namespace sinter::examples

@@ -151,11 +151,12 @@ std::vector<data::Landmarks> open(const Options& options) {
   return data::read_landmarks(fs::path(options.landmarks));
 }
 
-std::string of_faces(size_t all, const LeftOut& left_out) {
-  const auto done = static_cast<int64_t>(all) - left_out.count();
-  return left_out.count() == 0
-             ? counted(done, "face")
-             : fmt::format("{} of {}, {} left out", done, counted(all, "face"), left_out.count());
+/// "4 faces of 112x112 pixels (3 more are left out)".
+std::string of_faces(size_t all, const Options& options, const LeftOut& left_out) {
+  const int64_t missing = left_out.count();
+  return fmt::format(
+      "{0} of {1}x{1} pixels{2}", counted(static_cast<int64_t>(all) - missing, "face"), options.size,
+      missing == 0 ? "" : fmt::format(" ({} more {} left out)", missing, missing == 1 ? "is" : "are"));
 }
 
 /// How far faces are from the template, in pixels.
@@ -205,8 +206,7 @@ int align(const Options& options) {
     return 128 + stop_signal();
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  say("{}: {} of {}x{} pixels, aligned in {:.1f} s\n", options.output, of_faces(faces.size(), left_out),
-      options.size, options.size, seconds);
+  say("{}: {}, aligned in {:.1f} s\n", options.output, of_faces(faces.size(), options, left_out), seconds);
   return 0;
 }
 
@@ -226,8 +226,7 @@ int check(const Options& options) {
     at_best[i] = data::rms_distance(data::nearest_similarity(points, expected), points, expected);
   });
   if (!finished) return 128 + stop_signal();
-  say("{}: {} of {}x{} pixels\n", options.landmarks, of_faces(faces.size(), left_out), options.size,
-      options.size);
+  say("{}: {}\n", options.landmarks, of_faces(faces.size(), options, left_out));
   if (left_out.count() == static_cast<int64_t>(faces.size())) return 0;
   const Distances is = sorted(faces, as_is), best = sorted(faces, at_best);
   say("distance from the template, rms pixels   median    90 %   worst\n");

@@ -46,7 +46,8 @@ void add_options(CLI::App& app, Options& options) {
       ->required()
       ->check(examples::folder());
   app.option_defaults()->group("Picture");
-  app.add_option("-o,--output", options.output, "The picture, an SVG file; one that is there is replaced")
+  app.add_option("-o,--output", options.output,
+                 "The picture, an SVG file (.svg); one that is there is replaced")
       ->required()
       ->check(examples::file());
   app.add_option("--over", options.over,
@@ -84,6 +85,8 @@ std::vector<std::string> names_of(const Options& options) {
 std::string mistake_in(const Options& options) {
   if (options.runs.size() > kMostRuns)
     return fmt::format("expected at most {} runs but got {}", kMostRuns, options.runs.size());
+  if (const std::string ending = fs::path(options.output).extension().string(); ending != ".svg")
+    return fmt::format("--output {}: expected a name that ends in .svg", options.output);
   const std::vector<std::string> names = names_of(options);
   if (names.size() != options.runs.size())
     return fmt::format("--names: expected {}, one for each run, but got {}",

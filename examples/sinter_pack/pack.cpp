@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <system_error>
 #include <vector>
 
 #include <fmt/core.h>
@@ -117,8 +118,27 @@ void check_output(const Options& options) {
     if (!options.force && fs::exists(path))
       throw IoError(fmt::format("{} is there already; --force replaces it", path.string()));
   }
-  fs::create_directories(options.output);
 }
+
+/// Makes a folder and those above it, and removes what it made and still is empty unless it is to stay.
+class NewFolders {
+ public:
+  explicit NewFolders(fs::path folder) {
+    for (; !folder.empty() && !fs::exists(folder); folder = folder.parent_path()) made_.push_back(folder);
+    if (!made_.empty()) fs::create_directories(made_.front());
+  }
+  ~NewFolders() {
+    std::error_code in_use;
+    for (const fs::path& folder : made_) {
+      if (!fs::remove(folder, in_use)) return;
+    }
+  }
+  NewFolders(const NewFolders&) = delete;
+  NewFolders& operator=(const NewFolders&) = delete;
+
+ private:
+  std::vector<fs::path> made_;  // the innermost first
+};
 
 /// Throws IoError if other images are packed there whose labels count the classes that the new ones replace.
 void check_others(const Options& options, const std::vector<std::string>& classes) {
@@ -188,6 +208,7 @@ int pack(const Options& options) {
   if (const std::string others = all.describe_left_out(); !others.empty()) say("{}\n", others);
 
   if (options.threads > 0) sinter::set_num_threads(options.threads);
+  const NewFolders folders(output);  // none are left behind if nothing is packed
   data::RecordWriter writer(output, options.name);
   const std::optional<Packed> common = pack_images(all, options, writer);
   if (!common) {

@@ -79,7 +79,10 @@ void check_room(const Options& options, const Trainer& trainer) {
 std::optional<LoadedCheckpoint> find_checkpoint(Options& options) {
   if (!options.resume) return std::nullopt;
   auto checkpoint = sinter::nn::CheckpointFolder(options.checkpoints).load_latest();
-  if (checkpoint) adopt(read_recipe(checkpoint->data), options);
+  if (checkpoint) {
+    examples::check_program(*checkpoint, "backbone", "model", "train_resnet");
+    adopt(read_recipe(checkpoint->data), options);
+  }
   if (const std::string mistake = check_optimizer(options); !mistake.empty()) throw Error(mistake);
   if (checkpoint) {
     if (!options.is_given("--data") && !options.is_given("--synthetic")) {
@@ -143,7 +146,8 @@ int finish(const Options& options, Trainer& trainer, bool complete) {
                                    .exported = options.exported.path,
                                    .report = options.report,
                                    .table = {},
-                                   .log_folder = options.log_folder()}));
+                                   .log_folder = options.log_folder(),
+                                   .has_best = trainer.best_is_saved()}));
   if (complete && trainer.best().accuracy >= 0) {
     say("best verification accuracy: {:.2f} % at step {}\n", 100 * trainer.best().accuracy,
         trainer.best().step);
@@ -247,7 +251,7 @@ sinter::nn::AnyModule trained_backbone(Options& options, sinter::Device device,
                                          examples::read_metadata(*checkpoint)}
                  : read_weights(options.load_weights, options);
   const sinter::nn::AnyModule backbone = make_backbone(options);
-  examples::load_weights(weights.source, weights.state, backbone);
+  examples::load_weights(weights.source, weights.state, backbone, weights.metadata);
   if (!options.exported.path.empty()) {
     const sinter::nn::ModelMetadata data = weights.metadata.value_or(sinter::nn::ModelMetadata());
     examples::export_model(backbone, describe_model(options, data), options.exported);

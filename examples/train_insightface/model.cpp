@@ -10,9 +10,11 @@
 #include <fmt/core.h>
 
 #include <sinter/core/base/error.h>
+#include <sinter/core/text/printable.h>
 #include <sinter/nn/data/normalize.h>
 #include <sinter/nn/models/iresnet.h>
 #include <sinter/nn/models/mobile_face_net.h>
+#include <sinter/nn/models/resnet_names.h>
 #include <sinter/nn/optim/parameter_groups.h>
 
 #include "run/model_files.h"
@@ -55,6 +57,16 @@ std::string recognise_backbone(const nn::State& state) {
     return std::vector<size_t>(backbone.blocks.begin(), backbone.blocks.end());
   });
   return found == std::end(kBackbones) ? "" : found->name;
+}
+
+/// The model that weights are of which are no backbone's, as they say or their names do; empty for none.
+std::string other_model(const examples::WeightsFile& weights) {
+  const nn::State& state = weights.state;
+  if (state.contains("features.weight") || state.contains("conv_sep.layers.0.weight")) return {};
+  if (!weights.metadata) return nn::recognise_resnet(state);
+  const std::string& model = weights.metadata->model;
+  const auto is_it = [&](const auto& backbone) { return backbone.name == model; };
+  return std::ranges::any_of(kBackbones, is_it) || std::ranges::any_of(kMobileBackbones, is_it) ? "" : model;
 }
 
 /// Makes --dims, --width and --image-size those of the weights, as far as shapes say, wherever the command
@@ -147,6 +159,10 @@ nn::ModelMetadata describe_model(const Options& options, nn::ModelMetadata metad
 examples::WeightsFile read_weights(const std::filesystem::path& path, Options& options) {
   examples::WeightsFile weights =
       examples::read_weights(path.string(), path == options.load_weights ? options.key : std::string());
+  if (const std::string other = other_model(weights); !other.empty()) {
+    throw Error(fmt::format("{}: these are weights of the model {}, which is no backbone for faces",
+                            weights.source, escape_name(other)));
+  }
   const std::string backbone = recognise_backbone(weights.state);
   if (!backbone.empty() && !options.is_given("--backbone")) options.backbone = backbone;
   if (!backbone.empty() && options.backbone != backbone) {

@@ -1,6 +1,7 @@
 #include "options.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include <fmt/core.h>
@@ -59,7 +60,8 @@ constexpr examples::CommonHelp kHelp = {
         "Seconds that a worker may take for one image; then the run ends with an error; 0: no limit. Needs "
         "--workers",
     .max_damaged =
-        "Put up with so many damaged images: each is named and replaced by the next sound one; 0: "
+        "Put up with so many damaged images of training: each is named and replaced by the next sound one; "
+        "0: "
         "the first ends the run",
     .evaluate =
         "Only test with the pairs of --verify: --load-weights, or a checkpoint by --checkpoints and "
@@ -180,7 +182,7 @@ void add_use_rows(OptionTable& table, Options& options) {
       .needs("--embed");
   table
       .add("--output", options.output, file(),
-           "File for the embeddings: lines of path and numbers if it ends in .csv, else safetensors")
+           "File for the embeddings: .csv, lines of path and numbers, or .safetensors")
       .needs("--embed");
   table.add("--ijb", options.ijb, folder(),
             "Only test with IJB-B or IJB-C: a folder with loose_crop and meta; needs weights as --evaluate "
@@ -213,6 +215,7 @@ OptionTable table_of(Options& options) {
       .add("--roc", options.roc, folder(),
            "Folder for the curve of each set of --verify, as roc-<name>.csv with threshold, false and true "
            "accept rate (a run's log folder)")
+      .writes()
       .behind("--report");
   return table;
 }
@@ -263,12 +266,33 @@ std::string check_together(const Options& options) {
     return "--patience needs pairs: --verify <path>";
   if (!options.trains() && (options.processes > 1 || options.gpus > 0))
     return fmt::format("{} is of one process", options.only());
+  if (options.is_given("--max-damaged") && !options.trains() && options.clean.empty())
+    return fmt::format("--max-damaged is of training: {} takes no other image in a damaged one's place",
+                       options.only());
+  if (const std::string ending = std::filesystem::path(options.output).extension().string();
+      !options.embed.empty() && ending != ".csv" && ending != ".safetensors")
+    return fmt::format("--output {}: expected a name that ends in .csv or .safetensors", options.output);
   if (const std::string mistake = check_model(options); !mistake.empty()) return mistake;
   // On resume the optimiser may be the checkpoint's, which is not known yet.
   if (const std::string mistake = check_optimizer(options);
       !mistake.empty() && (!options.resume || options.is_given("--optimizer")))
     return mistake;
   return check_common(options, options.output_files());
+}
+
+std::optional<examples::OtherMode> mode_of(const Options& options) {
+  if (options.trains()) return std::nullopt;
+  examples::OtherMode mode = mode_with_weights(
+      options.only(), options, {"--backbone", "--dims", "--width", "--image-size", "--batch"});
+  std::set<std::string>& uses = mode.uses;
+  if (!options.embed.empty()) uses.insert({"--embed-groups", "--output"});
+  if (options.evaluate) uses.insert({"--verify", "--verify-flip", "--roc", "--report"});
+  if (!options.ijb.empty())
+    uses.insert({"--ijb-embeddings", "--ijb-lengths", "--ijb-score", "--verify-flip", "--roc", "--report"});
+  if (!options.clean.empty())
+    uses.insert({"--data", "--synthetic", "--keep-images", "--sub-centres", "--verify-flip",
+                 "--change-recipe", "--max-damaged"});
+  return mode;
 }
 
 }  // namespace
@@ -301,7 +325,8 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
                     "train_insightface --evaluate --load-weights w.safetensors --verify lfw.bin",
                     "train_insightface --embed photos --output p.csv --load-weights w.safetensors"},
        .adopt = [&](const Recipe& recipe) { return adopt(recipe, options); },
-       .check_together = [&] { return check_together(options); }},
+       .check_together = [&] { return check_together(options); },
+       .mode = [&] { return mode_of(options); }},
       table_of(options), options);
 }
 

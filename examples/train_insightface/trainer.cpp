@@ -157,7 +157,6 @@ bool Trainer::test() {
   verified_step_ = trained_;
   if (results.empty()) return true;
   verified_ = std::move(results);
-  tested_epoch_ = epoch_ + 1;
   double accuracy = 0.0;
   examples::Scalars values;
   for (const VerifiedSet& set : verified_) {
@@ -187,10 +186,7 @@ bool Trainer::test() {
     run_folder_->add(trained_, std::move(values));
     run_folder_->draw();
   }
-  if (accuracy > best_.accuracy) {
-    best_ = {.accuracy = accuracy, .step = trained_, .epoch = epoch_ + 1};
-    if (checkpoints_ != nullptr) save_best(tested_weights());
-  }
+  take_test(accuracy);
   return true;
 }
 

@@ -98,7 +98,9 @@ void Trainer::restore(const nn::LoadedCheckpoint& checkpoint, bool same_data) {
   verified_step_ = data.value<int64_t>("verified_step");
   const bool same_sets = !data.values.contains("verified_sets") ||
                          data.value<std::string>("verified_sets") == describe_sets(pairs_);
-  if (!same_sets) {
+  if (same_sets) {
+    restore_best();
+  } else {
     best_ = {};
     verified_step_ = -1;
   }

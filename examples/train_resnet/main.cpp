@@ -60,7 +60,7 @@ void describe_run(const Options& options, const Data& data, sinter::Device devic
   say("{}", sinter::examples::wrap(text, sinter::examples::text_columns(stdout), 11));
 }
 
-sinter::examples::LeftFiles left_files(const Options& options) {
+sinter::examples::LeftFiles left_files(const Options& options, const Trainer& trainer) {
   sinter::examples::LeftFiles files;
   files.save_weights = options.save_weights;
   files.exported = options.exported.path;
@@ -69,6 +69,7 @@ sinter::examples::LeftFiles left_files(const Options& options) {
   files.checkpoints = options.checkpoints;
   files.table = options.log;
   files.log_folder = options.log_folder();
+  files.has_best = trainer.best_is_saved();
   return files;
 }
 
@@ -95,7 +96,7 @@ int finish(const Options& options, Trainer& trainer, bool complete, const Commun
   if (result) say("\n{}", result->confusion.to_string(sinter::examples::text_columns(stdout)));
   if (ranks.rank() == 0)
     say("\n{}{}{}", result ? trainer.weakest(*result) : "", options.evaluate ? "" : trainer.best_so_far(),
-        sinter::examples::list_left(left_files(options)));
+        sinter::examples::list_left(left_files(options, trainer)));
   if (result) {
     say("test accuracy{}: {:.1f} %\n", trainer.is_judged_apart() ? " of the best weights" : "",
         100.0 * result->confusion.accuracy());
@@ -126,6 +127,7 @@ int run(Options options, const Communicator& ranks, sinter::Device device) {
   sinter::manual_seed(options.seed);
   const Data data = open_data(options);
   complete(options, *data.train, options.plans_for_gpu() ? sinter::Device::cuda() : device);
+  if (ranks.rank() == 0) tell_unused_crops(options);
   settle_stem(start.weights, *data.train, options);
   if (start.checkpoint) check_recipe(options, *start.checkpoint);
   check_same_start(ranks, start, options, data);

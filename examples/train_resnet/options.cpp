@@ -137,6 +137,9 @@ std::string check_together(const Options& options) {
   if (const std::string mistake = check_images(options.images, options.image_size);
       !options.resume && !mistake.empty() && !options.prediction.wanted() && options.load_weights.empty())
     return mistake;
+  if (options.is_given("--test-crop") && options.image_size == 0 && !options.resume &&
+      !options.prediction.wanted() && options.load_weights.empty())
+    return "--test-crop needs --image-size: else images keep their size";
   if (options.loss.bce_threshold > 0 && !options.loss.is_binary() && !options.resume)
     return "--bce-threshold is of --loss bce";
   // On resume the optimiser may be the checkpoint's, which is not known yet.
@@ -149,6 +152,25 @@ std::string check_together(const Options& options) {
     if (!mistake.empty()) return mistake;
   }
   return check_common(options, options.output_files());
+}
+
+std::optional<examples::OtherMode> mode_of(const Options& options) {
+  if (options.prediction.wanted() || options.only_exports()) {
+    return examples::OtherMode{
+        .option = options.prediction.wanted() ? "--predict" : "--export",
+        .uses = {"--output", "--top-k", "--test-flip", "--test-crops", "--features", "--class-names",
+                 "--load-weights", "--model", "--image-size", "--layout", "--precision", "--batch",
+                 "--device", "--threads", "--workers", "--read-timeout", "--decode", "--max-damaged",
+                 "--export-preprocessing"}};
+  }
+  if (!options.evaluate) return std::nullopt;
+  return mode_with_weights("--evaluate", options,
+                           {"--data",          "--split",        "--val-share",     "--seed",
+                            "--model",         "--stem",         "--image-size",    "--test-crop",
+                            "--interpolation", "--loss",         "--bce-threshold", "--label-smoothing",
+                            "--ema",           "--save-weights", "--report",        "--write-recipe",
+                            "--gpus",          "--processes",    "--rank-timeout",  "--decode",
+                            "--max-damaged"});
 }
 
 }  // namespace
@@ -187,7 +209,8 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
                     "train_resnet --checkpoints run1 --resume",
                     "train_resnet --checkpoints run1 --resume --evaluate"},
        .adopt = [&](const Recipe& recipe) { return adopt(recipe, options); },
-       .check_together = [&] { return check_together(options); }},
+       .check_together = [&] { return check_together(options); },
+       .mode = [&] { return mode_of(options); }},
       table_of(options), options);
 }
 

@@ -1,16 +1,13 @@
 #include "predict.h"
 
 #include <algorithm>
-#include <iterator>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <fmt/core.h>
-#include <fmt/ranges.h>
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/runtime/settings.h>
@@ -121,20 +118,6 @@ nn::UnnamedWeights unnamed_by(const Options& options, const std::string& source,
   for (std::string& name : unnamed.class_names) name = nn::to_utf8(name);
   complain("{} does not say how its images are normalised; as ImageNet's are", source);
   return unnamed;
-}
-
-/// Says which options were given that are of training.
-void tell_passed_over(const Options& options) {
-  static const std::set<std::string> used = {"--predict",     "--output",       "--top-k",
-                                             "--test-flip",   "--test-crops",   "--features",
-                                             "--class-names", "--load-weights", "--model",
-                                             "--image-size",  "--layout",       "--precision",
-                                             "--batch",       "--device",       "--threads",
-                                             "--workers",     "--read-timeout", "--decode",
-                                             "--max-damaged", "--export",       "--export-preprocessing"};
-  std::vector<std::string> others;
-  std::ranges::set_difference(options.given, used, std::back_inserter(others));
-  if (!others.empty()) complain("passed over, as nothing is trained: {}", fmt::join(others, ", "));
 }
 
 nn::PredictOptions predict_options(const Options& options, Device device) {

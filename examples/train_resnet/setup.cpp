@@ -14,6 +14,8 @@
 #include <sinter/nn/optim/parameter_groups.h>
 #include <sinter/nn/predict/preprocessing.h>
 
+#include "common/text.h"
+
 namespace train_resnet {
 
 using namespace sinter;
@@ -76,6 +78,12 @@ nn::data::DatasetPair open_folder(const Options& options, const std::string& fol
 std::pair<std::shared_ptr<const Dataset>, std::shared_ptr<const Dataset>> divided(
     const std::shared_ptr<const Dataset>& train, const Options& options) {
   auto [rest, share] = nn::data::stratified_split(train, options.val_share, options.seed);
+  if (rest->size() == 0 || share->size() == 0) {
+    throw InvalidArgument(fmt::format("--val-share {}: of {} in {} it leaves none to {}", options.val_share,
+                                      examples::counted(train->size(), "image"),
+                                      examples::counted(train->num_classes(), "class"),
+                                      rest->size() == 0 ? "train on" : "choose by"));
+  }
   return {std::move(rest), std::move(share)};
 }
 

@@ -24,7 +24,10 @@ namespace {
 std::optional<LoadedCheckpoint> find_checkpoint(Options& options) {
   if (!options.resume) return std::nullopt;
   auto checkpoint = sinter::nn::CheckpointFolder(options.checkpoints).load_latest();
-  if (checkpoint) adopt(read_recipe(checkpoint->data), options);
+  if (checkpoint) {
+    check_program(*checkpoint, "model", "backbone", "train_insightface");
+    adopt(read_recipe(checkpoint->data), options);
+  }
   if (const std::string mistake = check_optimizer(options); !mistake.empty()) throw Error(mistake);
   if (checkpoint) {
     if (!options.is_given("--data")) {
@@ -55,6 +58,14 @@ void check_outputs(const Options& options, std::optional<FolderLock>& lock) {
 void check_place(const Options& options) {
   if (!options.resume || options.evaluate || options.is_given("--data")) return;
   sinter::examples::check_place(options, "<folder>");
+}
+
+void tell_unused_crops(const Options& options) {
+  if (options.image_size == 0 || options.evaluate) return;
+  for (const char* const option : {"--crop-padding", "--crop-mode"}) {
+    if (options.typed.contains(option))
+      complain("passed over, as --image-size {} crops images: {}", options.image_size, option);
+  }
 }
 
 Start find_start(Options& options) {

@@ -36,6 +36,9 @@ void check_place(const Options& options);
 /// nothing, or --load-weights, which say what they are of.
 Start find_start(Options& options);
 
+/// Says which options were given for images that keep their size, though --image-size crops them.
+void tell_unused_crops(const Options& options);
+
 /// Refuses a run that would go on with another recipe without being told to.
 void check_recipe(const Options& options, const sinter::nn::LoadedCheckpoint& checkpoint);
 

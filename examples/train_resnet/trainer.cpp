@@ -55,7 +55,7 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
     examples::load_weights(
         weights->source,
         options.finetune.new_head ? examples::with_own_head(weights->state, model_, kHead) : weights->state,
-        model_);
+        model_, weights->metadata);
   }
   const auto function = [this](std::span<const Tensor> inputs) {
     const Tensor logits = model_(inputs[0]);
@@ -136,7 +136,7 @@ bool Trainer::finish_epoch(bool whole) {
   check_ranks_agree();
   report_epoch(*test);
   log_epoch(*test);
-  keep_best(*test);
+  take_test(test->confusion.accuracy());
   if (plateau_) plateau_->update(test->loss);
   return true;
 }
@@ -169,7 +169,7 @@ std::optional<TestResult> Trainer::final_test() {
   if (!final_) return evaluate(true);
   const NoGrad no_grad;
   const nn::ResNet best = nn::clone(model_);
-  best.load_state(best_state_.empty() ? tested_weights() : best_state_);
+  best.load_state(best_weights().empty() ? tested_weights() : best_weights());
   return test_on(*final_, best, true);
 }
 

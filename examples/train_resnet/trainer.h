@@ -92,6 +92,7 @@ class Trainer final : public sinter::examples::TrainerBase {
                              bool ends_step) override;
   bool finish_epoch(bool whole) override;
   bool tests_each_epoch() const override { return true; }
+  bool keeps_best_weights() const override { return is_judged_apart(); }
   void rehearse(const sinter::nn::data::Batch& batch) override;
   void clear_stats() override;
   LogPlan log_plan() const override;
@@ -101,13 +102,9 @@ class Trainer final : public sinter::examples::TrainerBase {
   void choose_algorithms(const sinter::Shape& images) const;
   void report_epoch(const TestResult& test) const;
   void log_epoch(const TestResult& test) const;
-  /// Saves the weights as best.safetensors if no test before was better.
-  void keep_best(const TestResult& test);
 
   /// No accuracy or loss of the tests up to here counts: they were of other images.
   void forget_tests();
-  /// Takes the best weights of the run up to here from its folder.
-  void restore_best();
   /// Model and averages of a checkpoint.
   void restore_weights(const sinter::nn::LoadedCheckpoint& checkpoint);
 
@@ -120,9 +117,8 @@ class Trainer final : public sinter::examples::TrainerBase {
   const char* judge() const { return final_ ? "val" : "test"; }
 
   const Options& options_;
-  Judged judge_images_;           // by which epochs are judged
-  std::optional<Judged> final_;   // to test on at the end; none: those
-  sinter::nn::State best_state_;  // the best weights so far, on the host, where they are tested at the end
+  Judged judge_images_;          // by which epochs are judged
+  std::optional<Judged> final_;  // to test on at the end; none: those
   sinter::nn::ResNet model_;
   ClassLoss loss_;
   sinter::nn::TopKAccuracy train_correct_{1};  // of the epoch, as stats_

@@ -1,12 +1,8 @@
 // How a run is saved, and gone on with.
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include <fmt/core.h>
-
-#include <sinter/nn/checkpoint/safetensors.h>
-#include <sinter/ops/copy/copy.h>
 
 #include "common/console.h"
 #include "trainer.h"
@@ -15,18 +11,6 @@ namespace train_resnet {
 
 using namespace sinter;
 using examples::say;
-
-namespace {
-
-/// A copy on the host that shares no memory with the model.
-nn::State host_copy(const nn::State& state) {
-  nn::State copy;
-  for (const auto& [name, tensor] : state)
-    copy[name] = tensor.device().is_cpu() ? ops::copy(tensor) : tensor.to(Device::cpu());
-  return copy;
-}
-
-}  // namespace
 
 nn::CheckpointData Trainer::checkpoint() {
   // All ranks count together; one writes.
@@ -45,14 +29,6 @@ nn::CheckpointData Trainer::checkpoint() {
   return data;
 }
 
-void Trainer::keep_best(const TestResult& test) {
-  tested_epoch_ = epoch_ + 1;
-  if (test.confusion.accuracy() <= best_.accuracy) return;
-  best_ = {test.confusion.accuracy(), trained_, epoch_ + 1};
-  if (checkpoints_ != nullptr) save_best(tested_weights());
-  if (final_) best_state_ = host_copy(tested_weights());
-}
-
 void Trainer::forget_tests() {
   best_ = {};
   if (!plateau_) return;
@@ -60,24 +36,6 @@ void Trainer::forget_tests() {
   const nn::State fresh = nn::ReduceOnPlateau().state();
   for (const char* const part : {"best", "bad"}) state.at(part) = fresh.at(part);
   plateau_->load_state(state);
-}
-
-void Trainer::restore_best() {
-  if (!final_ || best_.accuracy < 0) return;
-  const auto path = std::filesystem::path(options_.checkpoints) / examples::kBestName;
-  try {
-    const nn::Safetensors file = nn::read_safetensors(path);
-    if (file.metadata.contains("step") && file.metadata.at("step") == fmt::format("{}", best_.step)) {
-      best_state_ = file.tensors;
-      return;
-    }
-  } catch (const Error&) {  // it is gone, or damaged
-  }
-  if (ranks_.rank() == 0)
-    examples::complain(
-        "warning: {} does not hold the best weights, of step {}; the search for them begins anew",
-        path.string(), best_.step);
-  best_ = {};
 }
 
 void Trainer::restore_weights(const nn::LoadedCheckpoint& checkpoint) {

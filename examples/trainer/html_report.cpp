@@ -8,9 +8,11 @@
 namespace sinter::examples {
 
 void add_html_report_row(OptionTable& table, std::string& path) {
-  table.add("--report-html", path, file(),
-            "Write what the job is to one HTML file: the graph before and after each pass, kernels, memory, "
-            "and times of calls if steps are profiled");
+  table
+      .add("--report-html", path, file(),
+           "Write what the job is to one HTML file: the graph before and after each pass, kernels, memory, "
+           "and times of calls if steps are profiled")
+      .writes();
 }
 
 std::string check_html_report(const std::string& path, bool job) {

@@ -126,4 +126,13 @@ std::string OptionTable::misplaced(const std::string& optimizer, const std::set<
   return {};
 }
 
+std::string OptionTable::unwritten(const OtherMode& mode, const std::set<std::string>& given) const {
+  for (const OptionRow& row : rows_) {
+    const std::string flag = row.flag();
+    if (!row.is_output || !given.contains(flag) || flag == mode.option || mode.uses.contains(flag)) continue;
+    return fmt::format("{0} and {1} cannot go together: {0} does not write it", mode.option, flag);
+  }
+  return {};
+}
+
 }  // namespace sinter::examples

@@ -33,7 +33,7 @@ struct OptionRow {
   std::function<std::string()> text;  // the value in the words of the command line; empty: none
   std::string type_name;
   std::string needed, place;
-  bool shows_default = true, is_kept = true;
+  bool shows_default = true, is_kept = true, is_output = false;
   std::string not_kept_at;
   std::vector<std::string> optimizers;
 
@@ -50,10 +50,19 @@ struct OptionRow {
   OptionRow& without_default() { return shows_default = false, *this; }
   /// The result of a run does not depend on it.
   OptionRow& not_kept() { return is_kept = false, *this; }
+  /// The name of what is written.
+  OptionRow& writes() { return is_output = true, *this; }
   /// Recipes do not hold this value, as those of earlier versions did not have the option.
   OptionRow& kept_unless(const char* value) { return not_kept_at = value, *this; }
   /// Used by these optimisers alone, each of which has good values of its own.
   OptionRow& of_optimizers(std::vector<std::string> names_) { return optimizers = std::move(names_), *this; }
+};
+
+/// What a program does in place of training: all that it reads is named, so that a new option is told of
+/// until somebody says that it is used.
+struct OtherMode {
+  std::string option;          ///< that asks for it
+  std::set<std::string> uses;  ///< options, beside that one
 };
 
 class OptionTable {
@@ -98,6 +107,9 @@ class OptionTable {
   bool is_of_optimizers(const std::string& flag) const;
   /// An option that was given but is of another optimiser, in words; empty if there is none.
   std::string misplaced(const std::string& optimizer, const std::set<std::string>& given) const;
+
+  /// An option that was given and names what the mode does not write, in words; empty if there is none.
+  std::string unwritten(const OtherMode& mode, const std::set<std::string>& given) const;
 
  private:
   template <class T>

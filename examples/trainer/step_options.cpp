@@ -141,6 +141,8 @@ std::string check_course(const StepOptions& options, const std::set<std::string>
     if (given.contains(owner.option) && !is_off && options.schedule != owner.schedule)
       return fmt::format("{} is of --schedule {}, not {}", owner.option, owner.schedule, options.schedule);
   }
+  if (given.contains("--gamma") && options.schedule != "multi-step" && options.schedule != "plateau")
+    return fmt::format("--gamma is of --schedule multi-step and plateau, not {}", options.schedule);
   if (options.schedule == "multi-step" && options.course.milestones.empty())
     return "--schedule multi-step needs --milestones, as in 30,60,80";
   return {};

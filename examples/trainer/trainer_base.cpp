@@ -10,6 +10,7 @@
 #include <sinter/core/runtime/settings.h>
 
 #include "common/console.h"
+#include "common/text.h"
 #include "run/processes.h"
 
 namespace sinter::examples {
@@ -68,6 +69,7 @@ bool TrainerBase::train() {
   open_log();
   started_ = Clock::now();
   const bool is_complete = train_epochs();
+  save_best_again();
   finish_reports();
   return is_complete;
 }
@@ -86,7 +88,11 @@ bool TrainerBase::train_epochs() {
     }
     ++epoch_;
     clear_stats();
-    if (common_.checkpoint_every == 0 || epoch_ == *common_.epochs || ends_early()) save();
+    const bool ends = ends_early() && epoch_ < *common_.epochs;
+    if (ends)
+      say("no better test for {} (--patience {}): the run ends\n", counted(epochs_since_best(), "epoch"),
+          common_.course.patience);
+    if (common_.checkpoint_every == 0 || epoch_ == *common_.epochs || ends) save();
   }
   return true;
 }

@@ -85,6 +85,10 @@ class TrainerBase {
   int stopped_by() const { return stopped_by_; }
   /// Why the last checkpoint could not be saved; empty if it was.
   const std::string& save_failure() const { return save_failure_; }
+  /// Whether best.safetensors holds the weights of the best test.
+  bool best_is_saved() const { return best_.accuracy >= 0 && best_failure_.empty(); }
+  /// Why best.safetensors could not be saved; empty if it was.
+  const std::string& best_failure() const { return best_failure_; }
   /// Says how many images were damaged, if more are than were told.
   void tell_damaged() const { plan_.damaged->tell(); }
   const nn::ModelMetadata& metadata() const { return metadata_; }
@@ -198,8 +202,16 @@ class TrainerBase {
   /// does not fit, which only --change-recipe allows.
   bool restore_optimizer(const nn::State& state, const Recipe& before);
   void save();
-  /// Saves weights as best.safetensors beside the checkpoints; of several ranks the first.
-  void save_best(const nn::State& weights) const;
+  /// Takes the accuracy of a test. The weights of the best so far are saved as best.safetensors beside the
+  /// checkpoints, by the first of several ranks; those that could not be are kept, and tried again by save().
+  void take_test(double accuracy);
+  /// Whether best_weights() are asked for at the end.
+  virtual bool keeps_best_weights() const { return false; }
+  /// The weights of the best test on the host, or none if there was no test.
+  const nn::State& best_weights() const { return best_weights_; }
+  /// Takes the best weights of the run up to here from its folder, behind restore_counts(). If they are not
+  /// there, warns, and no test up to here counts.
+  void restore_best();
   /// Takes epoch, step and best test. Throws InvalidArgument if --epochs are done.
   void restore_counts(const nn::CheckpointData& data);
   /// Gives false if the place in the epoch does not fit, which only --change-recipe allows, or the data are
@@ -214,6 +226,8 @@ class TrainerBase {
  private:
   /// Whether the run is complete before its last epoch. Asked between epochs; all ranks say the same.
   bool ends_early() const;
+  /// Between the best test and the last.
+  int64_t epochs_since_best() const { return tested_epoch_ - best_.epoch; }
   /// For the message of a run that has gone wrong.
   std::string where_it_went_wrong();
   /// Called before each step: starts and ends the timing of --profile.
@@ -237,6 +251,9 @@ class TrainerBase {
   double checked_loss();
   void open_log();
   void begin_step_log();
+  void save_best(const nn::State& weights);
+  /// If the last time failed.
+  void save_best_again();
   void log_step(double learning_rate);
 
   /// What lives on the device beside a step, as it was measured.
@@ -303,7 +320,8 @@ class TrainerBase {
   int stopped_by_ = 0;
 
  private:
-  std::string save_failure_;
+  std::string save_failure_, best_failure_;
+  nn::State best_weights_;  // see best_weights(); else those that best.safetensors still lacks
   std::pair<int64_t, int64_t> saved_ = {-1, -1};  // epoch and step of the last checkpoint
   bool save_asked_ = false;                       // by SIGUSR1, and not done yet
   bool in_series_ = false;                        // some batches of a step are done, others not

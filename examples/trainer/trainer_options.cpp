@@ -6,6 +6,7 @@
 
 #include <sinter/core/runtime/thread_pool.h>
 
+#include "common/console.h"
 #include "recipe/recipe_file.h"
 #include "run/command_line.h"
 #include "trainer/html_report.h"
@@ -45,9 +46,11 @@ void add_file_rows(OptionTable& table, TrainerOptions& options, const CommonHelp
             "JSON file with options of the group Recipe, as {\"optimizer\": \"sgd\", \"lr\": 0.4}; what the "
             "command line says goes before. A name alone is also looked for among the recipes that ship with "
             "Sinter");
-  table.add("--write-recipe", options.write_recipe, file(),
-            "Write the run's recipe, defaults included, to such a file");
-  table.add("--checkpoints", options.checkpoints, folder(), help.checkpoints);
+  table
+      .add("--write-recipe", options.write_recipe, file(),
+           "Write the run's recipe, defaults included, to such a file")
+      .writes();
+  table.add("--checkpoints", options.checkpoints, folder(), help.checkpoints).writes();
   table
       .add("--checkpoint-every", options.checkpoint_every, whole(0, kMany),
            "Steps between checkpoints; 0: each epoch")
@@ -68,22 +71,28 @@ void add_file_rows(OptionTable& table, TrainerOptions& options, const CommonHelp
           "Default: the one that is there under a name which checkpoints use, else the top")
       .called("KEY")
       .needs("--load-weights");
-  table.add("--save-weights", options.save_weights, file(), help.save_weights);
-  table.add("--export", options.exported.path, file(),
-            "Write the model with its final weights to an ONNX file, for ONNX Runtime and others");
+  table.add("--save-weights", options.save_weights, file(), help.save_weights).writes();
+  table
+      .add("--export", options.exported.path, file(),
+           "Write the model with its final weights to an ONNX file, for ONNX Runtime and others")
+      .writes();
   table
       .add("--export-preprocessing", options.exported.preprocessing, one_of({"none", "rgb", "uint8"}),
            "What that file takes: none (normalised images), rgb (pixels from 0 to 255, NCHW) or uint8 "
            "(bytes, NHWC)")
       .needs("--export");
-  table.add("--report", options.report, file(), help.report);
+  table.add("--report", options.report, file(), help.report).writes();
   add_html_report_row(table, options.report_html);
-  table.add("--trace", options.trace, file(),
-            "Write every call of the steps of --profile to a JSON file for ui.perfetto.dev");
-  table.add("--log", options.log, file(), "Add a line per epoch to a CSV file");
-  table.add("--log-dir", options.log_dir, folder(),
-            "Folder for the run's log: scalars for TensorBoard and as lines of JSON, the picture "
-            "curves.svg, options and result as run.json and report.json (that of --checkpoints)");
+  table
+      .add("--trace", options.trace, file(),
+           "Write every call of the steps of --profile to a JSON file for ui.perfetto.dev")
+      .writes();
+  table.add("--log", options.log, file(), "Add a line per epoch to a CSV file").writes();
+  table
+      .add("--log-dir", options.log_dir, folder(),
+           "Folder for the run's log: scalars for TensorBoard and as lines of JSON, the picture "
+           "curves.svg, options and result as run.json and report.json (that of --checkpoints)")
+      .writes();
   table.add("--log-every", options.log_every, whole(0, kMany),
             "Steps between training losses in that log; 0: twenty times an epoch, but at least every 50 "
             "steps");
@@ -137,10 +146,34 @@ std::optional<int> parse_options(int argc, char** argv, const TrainerProgram& pr
   set_help_and_version(app, {.first = program.first, .examples = program.examples, .notes = kExitCodes});
   if (const auto code = parse(app, argc, argv, options.given)) return code;
   options.words.assign(argv + 1, argv + argc);
+  options.typed = options.given;
   if (const auto code = take_recipe(app, options.recipe, options.given, program.adopt)) return code;
   if (options.batch_auto && options.resume) options.given.erase("--batch");  // that of the checkpoint
-  const std::string mistake = program.check_together();
-  return mistake.empty() ? std::nullopt : std::optional(refuse(app, mistake));
+  std::string mistake = program.check_together();
+  const std::optional<OtherMode> mode = program.mode();
+  if (mode && mistake.empty()) mistake = table.unwritten(*mode, options.typed);
+  if (!mistake.empty()) return refuse(app, mistake);
+  if (mode) {
+    for (const std::string& option : options.typed) {
+      if (option != mode->option && !mode->uses.contains(option)) options.passed_over.push_back(option);
+    }
+  }
+  return std::nullopt;
+}
+
+OtherMode mode_with_weights(const char* option, const TrainerOptions& options,
+                            std::initializer_list<const char*> more) {
+  OtherMode mode{.option = option,
+                 .uses = {"--load-weights", "--key", "--recipe", "--layout", "--precision", "--device",
+                          "--threads", "--workers", "--read-timeout", "--export", "--export-preprocessing"}};
+  if (options.resume) mode.uses.insert({"--checkpoints", "--resume"});  // which are the weights
+  mode.uses.insert(more.begin(), more.end());
+  return mode;
+}
+
+void tell_passed_over(const TrainerOptions& options) {
+  if (!options.passed_over.empty())
+    complain("passed over, as nothing is trained: {}", fmt::join(options.passed_over, ", "));
 }
 
 OutputFiles TrainerOptions::output_files() const {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <set>
 #include <string>
@@ -57,9 +58,11 @@ struct TrainerOptions : StepOptions, PlanOptions {
   std::string log_dir;                     // folder; empty: that of checkpoints, if there is one
   int64_t log_every = 0;                   // steps; 0: twenty times an epoch, but at least every 50
 
-  std::string run;                 // which run checkpoints and log are of: see new_run()
-  std::set<std::string> given;     // the options that stood on the command line, as "--lr"
-  std::vector<std::string> words;  // the command line behind the program's name
+  std::string run;              // which run checkpoints and log are of: see new_run()
+  std::set<std::string> given;  // the options that stood on the command line or in --recipe, as "--lr"
+  std::set<std::string> typed;  // of them, those of the command line
+  std::vector<std::string> passed_over;  // of them, those that have no use in what is done
+  std::vector<std::string> words;        // the command line behind the program's name
 
   bool is_given(const std::string& option) const { return given.contains(option); }
   /// Whether --plan is of a GPU that this machine need not have.
@@ -95,7 +98,15 @@ struct TrainerProgram {
   std::function<std::set<std::string>(const Recipe&)> adopt;
   /// Mistakes in how options go together; empty if there is none.
   std::function<std::string()> check_together;
+  /// What is done in place of training; none: it trains.
+  std::function<std::optional<OtherMode>()> mode;
 };
+
+/// A mode with what all of them use that run a network: weights, a device, an ONNX file, and `more`.
+OtherMode mode_with_weights(const char* option, const TrainerOptions& options,
+                            std::initializer_list<const char*> more);
+/// Says which options were given and have no use in what is done.
+void tell_passed_over(const TrainerOptions& options);
 
 /// Reads the command line. For --help, --version and mistakes it prints what there is to say and gives the
 /// exit code: 0, or 2 for a mistake.

@@ -31,6 +31,7 @@ int run_ranks(TrainerOptions& options, char** argv, const std::string& purpose,
   const Device device = device_of_rank(options.device, options.gpus, options.processes, environment);
   const std::shared_ptr<Communicator> ranks = Communicator::join(
       environment, {.device = device, .timeout = options.rank_timeout, .purpose = purpose});
+  if (ranks->rank() == 0) tell_passed_over(options);
   try {
     const int code = body(*ranks, device);
     ranks->leave();
@@ -175,6 +176,9 @@ void write_report(Ending& ending, const TrainerOptions& options, TrainerBase& tr
   }
   if (!trainer.save_failure().empty())
     ending.fail(fmt::format("the last steps are in no checkpoint: {}", trainer.save_failure()));
+  if (!trainer.best_failure().empty())
+    ending.fail(fmt::format("the best weights, of step {}, are in no {}: {}", trainer.best().step, kBestName,
+                            trainer.best_failure()));
 }
 
 std::string how_to_go_on(const TrainerOptions& options) {

@@ -58,7 +58,8 @@ std::vector<Fact> facts_of(const TrainerOptions& options,
 /// Writes --save-weights and --export.
 void write_weights(Ending& ending, const TrainerOptions& options, const TrainerBase& trainer,
                    const std::function<nn::State()>& weights, const std::function<void()>& export_model);
-/// Writes the report, also into the run's folder, and tells if the last steps are in no checkpoint.
+/// Writes the report, also into the run's folder, and tells if the last steps are in no checkpoint,
+/// or the best weights in no file.
 void write_report(Ending& ending, const TrainerOptions& options, TrainerBase& trainer,
                   const std::string& report);
 

@@ -5,7 +5,6 @@
 #include <fmt/core.h>
 
 #include <sinter/core/runtime/random.h>
-#include <sinter/nn/checkpoint/safetensors.h>
 
 #include "common/console.h"
 #include "common/text.h"
@@ -61,6 +60,7 @@ nn::CheckpointData TrainerBase::checkpoint_common() const {
 }
 
 void TrainerBase::save() {
+  save_best_again();
   const std::pair present = {epoch_, step_};
   const bool asked = std::exchange(save_asked_, false);
   if (asked && common_.checkpoints.empty() && ranks_.rank() == 0)
@@ -83,17 +83,6 @@ void TrainerBase::save() {
   if (failed.item() != 0.0) return;
   saved_ = present;
   if (asked) say("step {} is saved, as SIGUSR1 asks\n", step_);
-}
-
-void TrainerBase::save_best(const nn::State& weights) const {
-  try {
-    std::map<std::string, std::string> metadata = nn::to_safetensors_metadata(metadata_);
-    metadata["step"] = fmt::format("{}", best_.step);
-    metadata["accuracy"] = fmt::format("{}", best_.accuracy);
-    nn::write_safetensors(checkpoints_->root() / kBestName, weights, metadata);
-  } catch (const Error& error) {
-    complain("warning: {} is not saved: {}", kBestName, error.what());
-  }
 }
 
 void TrainerBase::restore_counts(const nn::CheckpointData& data) {
@@ -158,9 +147,15 @@ void TrainerBase::tell_resumed(const nn::LoadedCheckpoint& checkpoint, const std
     say("  the schedule is drawn over {} in place of {}; the next learning rate is {:.4g}\n",
         counted(*common_.epochs, "epoch"), epochs_before, schedule_(step_));
   }
-  if (epoch_ == *common_.epochs)
+  if (epoch_ == *common_.epochs) {
     say("  {} done; --epochs <more> trains on\n",
         *common_.epochs == 1 ? "the epoch is" : fmt::format("all {} epochs are", *common_.epochs));
+  } else if (ends_early()) {
+    say("  the run has ended, with no better test for {} (--patience {}); --patience 0 --change-recipe "
+        "trains "
+        "on\n",
+        counted(epochs_since_best(), "epoch"), common_.course.patience);
+  }
 }
 
 }  // namespace sinter::examples

@@ -109,8 +109,7 @@ bool TrainerBase::restore_optimizer(const nn::State& state, const Recipe& before
 
 bool TrainerBase::ends_early() const {
   // Of runs by earlier versions the epoch of the best test is not known: it is 0.
-  return common_.course.patience > 0 && best_.epoch > 0 &&
-         tested_epoch_ - best_.epoch >= common_.course.patience;
+  return common_.course.patience > 0 && best_.epoch > 0 && epochs_since_best() >= common_.course.patience;
 }
 
 std::string TrainerBase::where_it_went_wrong() try {

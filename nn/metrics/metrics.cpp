@@ -6,6 +6,7 @@
 #include <sinter/core/op/node.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/tensor/transfer.h>
+#include <sinter/core/text/printable.h>
 #include <sinter/nn/metrics/metrics.h>
 #include <sinter/ops/argmax/argmax.h>
 #include <sinter/ops/copy/copy.h>
@@ -301,7 +302,8 @@ double ConfusionMatrix::balanced_accuracy() const {
 }
 
 std::string ConfusionMatrix::name(int64_t index) const {
-  return names_.empty() ? std::to_string(index) : names_[static_cast<size_t>(index)];
+  // As programs print it: else widths would be of other bytes.
+  return names_.empty() ? std::to_string(index) : printable(names_[static_cast<size_t>(index)]);
 }
 
 std::string ConfusionMatrix::percent(int64_t target) const {

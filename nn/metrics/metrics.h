@@ -147,6 +147,7 @@ class ConfusionMatrix {
   /// A table for people: one row per class with its counts and its accuracy. Where names would make it wider
   /// than `columns`, classes are numbered. Of more than 20 classes, or where that is too wide too, the rows
   /// give the number of samples and the class they are most often confused with; long names are cut there.
+  /// Names are printable().
   std::string to_string(size_t columns = 80) const;
 
  private:

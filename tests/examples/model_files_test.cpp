@@ -86,12 +86,23 @@ TEST(ModelFiles, AMisfitNamesThree) {
   state["\x1b[2J"] = state.at("fc.bias");
   EXPECT_EQ(message_of<Error>([&] { load_weights("w", state, model); }),
             "w does not fit the model: there is ?[2J");
+  EXPECT_EQ(message_of<Error>([&] { load_weights("w", state, model, metadata_of("iresnet18", 10)); }),
+            "w (weights of iresnet18) does not fit the model: there is ?[2J");
   const std::string text = message_of<Error>([&] { load_weights("w", weights_of("resnet18", 10), model); });
   EXPECT_TRUE(
       text.starts_with("w does not fit the model: bn1.bias has shape (64,), not (16,), bn1.running_mean has "
                        "shape (64,), not (16,), bn1.running_var has shape (64,), not (16,) and "))
       << text;
   EXPECT_TRUE(text.ends_with(" more")) << text;
+}
+
+TEST(ModelFiles, CheckpointsOfAnotherProgramAreToldSo) {
+  sinter::nn::LoadedCheckpoint checkpoint;
+  checkpoint.folder = "run/checkpoint-00000001";
+  checkpoint.data.tensors["backbone"] = {};
+  check_program(checkpoint, "backbone", "model", "train_resnet");
+  EXPECT_EQ(message_of<Error>([&] { check_program(checkpoint, "model", "backbone", "train_insightface"); }),
+            "run/checkpoint-00000001 is a checkpoint of train_insightface, which goes on with it");
 }
 
 TEST(ModelFiles, MetadataMakeTheModelAgain) {

@@ -81,6 +81,18 @@ embeddings_take_any_name() {
   head -c 200 any.safetensors | grep -qaF '"paths":"a.pgm\nb\\nc.pgm\ncaf\\xe9.pgm\nd,\\\\.pgm\n"' || fail "$(head -c 200 any.safetensors | tail -c 190)"
 }
 
+files_of_the_other_program_are_told_apart() {
+  fill classes
+  run 0 "$resnet" --data classes $small --max-steps 1 --checkpoints of-classes --save-weights of-classes.safetensors
+  run 0 "$faces" --synthetic 4 $small_backbone --dims 8 --image-size 16 --batch 4 --max-steps 1 --threads 1 --checkpoints of-faces
+  run 1 "$faces" --checkpoints of-classes --resume --threads 1
+  complains "of-classes/checkpoint-00000001 is a checkpoint of train_resnet, which goes on with it"
+  run 1 "$resnet" --checkpoints of-faces --resume --threads 1
+  complains "of-faces/checkpoint-00000001 is a checkpoint of train_insightface, which goes on with it"
+  run 1 "$faces" --embed classes --output no.csv --load-weights of-classes.safetensors --threads 1
+  complains "--load-weights of-classes.safetensors: these are weights of the model resnet20, which is no backbone for faces"
+}
+
 json_without_end_is_refused() {
   run 0 "$resnet" --data mixed $small --max-steps 1 --checkpoints deep
   local nested
@@ -94,7 +106,7 @@ json_without_end_is_refused() {
 }
 
 for test in names_drive_no_terminal resuming_finds_data_of_any_name what_is_left_out_is_said records_without_property_say_what_to_write \
-  embeddings_take_any_name json_without_end_is_refused; do
+  embeddings_take_any_name files_of_the_other_program_are_told_apart json_without_end_is_refused; do
   $test
   echo "ok $test"
 done

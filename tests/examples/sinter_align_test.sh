@@ -50,7 +50,7 @@ leaves_out_what_is_named() {
   complains "left out: refused.csv, line 3: [jpeg] damaged/ann/2.jpg"
   complains "refused.csv, line 6: bob/3.pgm: two points are the same; more than --max-damaged 2"
   run 0 "$align" damaged refused.csv some --force --max-damaged 3
-  says "some: 4 of 7 faces, 3 left out of 112x112 pixels"
+  says "some: 4 faces of 112x112 pixels (3 more are left out), aligned in "
   [ "$(find some -type f | wc -l)" = 4 ] || fail "other files: $(find some -type f)"
   rm damaged/ann/4.jpg
   run 1 "$align" damaged refused.csv fewer --max-damaged 3 && complains "damaged/ann/4.jpg"

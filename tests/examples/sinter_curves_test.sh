@@ -59,7 +59,9 @@ what_cannot_be_drawn_is_refused() {
   run 1 other -o no.svg && complains "other/scalars.jsonl: no epoch is complete yet; --over steps shows what there is"
   run 0 other -o other.svg --over steps
   run 1 two -o none/no.svg && complains "--output none/no.svg"
-  run 1 two -o empty && complains "--output empty is a folder"
+  mkdir -p folder.svg
+  run 1 two -o folder.svg && complains "--output folder.svg is a folder"
+  run 2 two -o no.png && complains "--output no.png: expected a name that ends in .svg"
   run 2 two && complains "--output"
   run 2 -o no.svg && complains "runs"
   run 2 two -o no.svg --ovr steps && complains "--over"
@@ -68,7 +70,7 @@ what_cannot_be_drawn_is_refused() {
   run 2 two -o no.svg --names a,b && complains "--names: expected 1 name, one for each run, but got 2"
   run 2 two cut -o no.svg --names a,a && complains "--names: expected different names but got 'a'"
   run 2 1 2 3 4 5 6 7 8 9 10 11 -o no.svg && complains "expected at most 10 runs but got 11"
-  [ ! -e no.svg ] && [ -z "$(find . -name '.*' -type f)" ] || fail "a file was left"
+  [ ! -e no.svg ] && [ ! -e no.png ] && [ -z "$(find . -name '.*' -type f)" ] || fail "a file was left"
 }
 
 several_runs_are_in_one_picture

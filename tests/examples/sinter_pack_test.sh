@@ -42,6 +42,7 @@ refuses() {
   run 0 "$pack" more both --size 16 --force
   run 1 "$pack" photos/val nowhere --name val && complains "pack those first"
   run 1 "$pack" missing x && complains "it does not exist"
+  [ ! -e nowhere ] && [ ! -e x ] || fail "a refused run made a folder"
   run 2 "$pack" photos/train
   run 2 "$pack" photos/train x --size 0
   run 2 "$pack" photos/train x --size 8x
@@ -51,7 +52,10 @@ refuses() {
   mkdir -p bad/ant
   head -c 300 "$images/rgb.jpg" >bad/ant/a.jpg
   run 1 "$pack" bad broken && complains "bad/ant/a.jpg"
-  [ -z "$(ls -A broken)" ] || fail "a failed run left $(ls -A broken)"
+  [ ! -e broken ] || fail "a failed run left $(find broken)"
+  mkdir kept
+  run 1 "$pack" bad kept/made/here && complains "bad/ant/a.jpg"
+  [ -d kept ] && [ ! -e kept/made ] || fail "not what was there before: $(find kept)"
 }
 
 leaves_nothing_when_stopped() {
@@ -63,7 +67,7 @@ leaves_nothing_when_stopped() {
   kill -TERM $id
   wait $id || code=$?
   [ $code = 143 ] || fail "exit code $code after SIGTERM"
-  [ -z "$(ls -A stopped)" ] || fail "left $(ls -A stopped)"
+  [ ! -e stopped ] || fail "left $(find stopped)"
   says "nothing was written"
 }
 

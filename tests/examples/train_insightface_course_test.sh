@@ -83,7 +83,9 @@ a_run_without_progress_ends() {
   best=$(sed -nE 's/^best verification accuracy: .* at step ([0-9]+)$/\1/p' out)
   epochs=$(grep -c '^epoch ' out)
   [ "$epochs" = $((best / 12 + 2)) ] && [ "$epochs" -lt 30 ] || fail "$epochs epochs, the best at step $best"
-  run 0 --checkpoints ended --resume
+  says "no better test for 2 epochs (--patience 2): the run ends"
+  run 0 --checkpoints ended --resume --epochs 40
+  says "the run has ended, with no better test for 2 epochs (--patience 2); --patience 0 --change-recipe trains on"
   ! grep -q '^epoch ' out || fail "an ended run went on"
   run 2 $small --patience 2
   complains "--patience needs pairs: --verify <path>"

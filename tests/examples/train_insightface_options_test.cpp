@@ -208,6 +208,22 @@ TEST(TrainInsightfaceOptions, EverythingThatTheResultDependsOnIsKeptAndComesBack
   EXPECT_THROW(adopt(Recipe{{"--xyzzy", "1"}}, options), sinter::InvalidArgument);
 }
 
+TEST(TrainInsightfaceOptions, WhatIsNotTrainingHasNoUseForIsTold) {
+  const auto passed_over = [](const Words& words) {
+    Options options;
+    EXPECT_EQ(parse(words, options), std::nullopt);
+    return options.passed_over;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(passed_over({"--embed", "a", "--output", "b.csv", "--load-weights", "w", "--verify", "v", "--lr",
+                         "0.1", "--epochs", "2", "--margin", "cosface", "--augment", "adaface"}),
+            (Names{"--augment", "--epochs", "--lr", "--margin", "--verify"}));
+  EXPECT_EQ(passed_over({"--evaluate", "--verify", "v", "--load-weights", "w", "--lr", "0.1", "--batch", "5",
+                         "--report", "r", "--roc", "c"}),
+            (Names{"--lr"}));
+  EXPECT_EQ(passed_over({"--checkpoints", "c", "--resume", "--clean", "k", "--data", "d"}), Names());
+}
+
 TEST(TrainInsightfaceOptions, MistakesAreTold) {
   struct Case {
     Words words;
@@ -232,6 +248,22 @@ TEST(TrainInsightfaceOptions, MistakesAreTold) {
            {{"--embed", "a", "--output", "b"}, "--embed needs weights"},
            {{"--embed", "a", "--output", "b", "--load-weights", "w", "--evaluate"}, "cannot go together"},
            {{"--output", "b", "--synthetic", "5"}, "--output requires --embed"},
+           {{"--embed", "a", "--output", "b.csv", "--load-weights", "w", "--roc", "r"},
+            "--embed and --roc cannot go together: --embed does not write it"},
+           {{"--embed", "a", "--output", "b.csv", "--load-weights", "w", "--report", "r"},
+            "--embed and --report cannot go together"},
+           {{"--embed", "a", "--output", "b.csv", "--load-weights", "w", "--checkpoints", "c"},
+            "--embed and --checkpoints cannot go together"},
+           {{"--embed", "a", "--output", "b.csv", "--load-weights", "w", "--max-damaged", "3"},
+            "--max-damaged is of training"},
+           {{"--embed", "a", "--output", "b.txt", "--load-weights", "w"},
+            "--output b.txt: expected a name that ends in .csv or .safetensors"},
+           {{"--evaluate", "--verify", "v", "--load-weights", "w", "--max-damaged", "3"},
+            "--max-damaged is of training"},
+           {{"--evaluate", "--verify", "v", "--load-weights", "w", "--log", "l"},
+            "--evaluate and --log cannot go together"},
+           {{"--evaluate", "--verify", "v", "--load-weights", "w", "--save-weights", "s"},
+            "--evaluate and --save-weights cannot go together"},
            {{"--clean", "a"}, "--clean needs a run's centres: --checkpoints and --resume"},
            {{"--clean", "a", "--evaluate"}, "--clean and --evaluate cannot go together"},
            {{"--resume"}, "--resume requires --checkpoints"},
@@ -248,6 +280,8 @@ TEST(TrainInsightfaceOptions, MistakesAreTold) {
            {{"--synthetic", "5", "--schedule", "multi-step"}, "multi-step needs --milestones"},
            {{"--synthetic", "5", "--schedule", "multi-step", "--milestones", "5,3"}, "in ascending order"},
            {{"--synthetic", "5", "--milestones", "3"}, "--milestones is of --schedule multi-step"},
+           {{"--synthetic", "5", "--schedule", "cosine", "--gamma", "0.5"},
+            "--gamma is of --schedule multi-step and plateau, not cosine"},
            {{"--synthetic", "5", "--plateau-patience", "3"}, "--plateau-patience is of --schedule plateau"},
            {{"--synthetic", "5", "--schedule", "plateau", "--gamma", "1"}, "--gamma: expected a number"},
            {{"--synthetic", "5", "--trust-coefficient", "0.1"}, "--trust-coefficient is of --optimizer lars"},

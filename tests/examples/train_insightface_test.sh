@@ -146,7 +146,8 @@ what_was_trained_can_be_used() {
   says_like '^people: ' && says_like '^some_pairs: accuracy [0-9.]+ \+- [0-9.]+ % \(12 pairs, threshold [0-9.]+, cosine [0-9.-]+\)  XNorm [0-9.]+  AUC [0-9.]+  TAR at FAR 1e-3 -, 1e-2 -$'
   run 0 --evaluate --checkpoints whole --resume
   [ "$(head -n 1 out)" = "$last" ] || fail "not what the run said: $last"
-  run 0 --embed people --output all.csv --load-weights whole/best.safetensors
+  run 0 --embed people --output all.csv --load-weights whole/best.safetensors --lr 0.3
+  complains "passed over, as nothing is trained: --lr"
   says_like '^12 embeddings of 8 dimensions written to all.csv$'
   [ "$(cut -d, -f1 all.csv | head -n 5 | paste -sd ' ')" = "ann/1.pgm ann/2.pgm ann/3.pgm ann/4.pgm bob/1.pgm" ] || fail "other paths"
   awk -F, '{ s = 0; for (i = 2; i <= NF; ++i) s += $i * $i; if (NF != 9 || s < 0.9999 || s > 1.0001) exit 1 }' all.csv || fail "not of length one"
@@ -252,7 +253,7 @@ mistakes_are_told() {
   run 1 --checkpoints nowhere --resume && complains "there is no checkpoint in nowhere"
   run 1 $recipe --roc people/ann/1.pgm && complains "--roc people/ann/1.pgm"
   run 1 $recipe --save-weights nowhere/x && complains "--save-weights nowhere/x: there is no folder nowhere"
-  run 1 --embed people --output nowhere/x --load-weights whole.safetensors && complains "--output nowhere/x: there is no folder nowhere"
+  run 1 --embed people --output nowhere/x.csv --load-weights whole.safetensors && complains "--output nowhere/x.csv: there is no folder nowhere"
   run 1 --evaluate --load-weights whole.safetensors --verify people --backbone iresnet34 &&
     complains "error: --load-weights whole.safetensors: these are weights of an iresnet18, --backbone says iresnet34"
   run 0 $recipe --max-steps 1 --save-weights one.pth

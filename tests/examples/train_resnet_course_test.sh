@@ -36,5 +36,8 @@ epochs=$(grep -c '^epoch ' ended.log)
 [ "$epochs" = $((best + 2)) ] && [ "$epochs" -lt 50 ] ||
   { echo "--patience 2 did not end the run two epochs after its best"; cat ended.log; exit 1; }
 grep -q '^test accuracy' ended.log || { echo "a run that --patience ends is not complete"; exit 1; }
-run --checkpoints ended --resume >again.log
+grep -q "^no better test for 2 epochs (--patience 2): the run ends$" ended.log || { echo "nothing tells why the run ends"; cat ended.log; exit 1; }
+run --checkpoints ended --resume --epochs 60 >again.log
+grep -q "the run has ended, with no better test for 2 epochs (--patience 2); --patience 0 --change-recipe trains on" again.log ||
+  { echo "nothing tells how to go on"; cat again.log; exit 1; }
 ! grep -q '^epoch ' again.log || { echo "an ended run went on"; cat again.log; exit 1; }

@@ -139,6 +139,10 @@ a_share_of_training_chooses() {
   run 0 --checkpoints share --resume --epochs 3
   says "24 training and 2 test images in 2 classes, 8 more to choose by"
   three_parts
+  mkdir -p single/{train,test}/{ant,bee}
+  local class
+  for class in ant bee; do cp photos/$class/15.pgm single/train/$class && cp photos/$class/15.pgm single/test/$class; done
+  run 1 --data single --val-share 0.1 && complains "--val-share 0.1: of 2 images in 2 classes it leaves none to choose by"
   run 1 --data three --val-share 0.25 && complains "--val-share: --data three has images to choose by, in val, beside test"
 }
 

@@ -331,6 +331,33 @@ TEST(TrainResnetOptions, TheLastOfSeveralCounts) {
   EXPECT_EQ(parse({"--no-nesterov", "--nesterov"}).nesterov, true);
 }
 
+TEST(TrainResnetOptions, WhatATestHasNoUseForIsTold) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(parse({"--evaluate", "--load-weights", "w", "--lr", "0.1", "--max-steps", "2", "--mixup", "0.2",
+                   "--patience", "3", "--profile", "2", "--data", "d", "--report", "r"})
+                .passed_over,
+            (Names{"--lr", "--max-steps", "--mixup", "--patience", "--profile"}));
+  EXPECT_EQ(parse({"--evaluate", "--checkpoints", "c", "--resume", "--threads", "2"}).passed_over, Names());
+  EXPECT_EQ(parse({"--load-weights", "w", "--export", "e", "--epochs", "2"}).passed_over,
+            (Names{"--epochs"}));
+  EXPECT_EQ(parse({"--lr", "0.1", "--mixup", "0.2"}).passed_over, Names()) << "a run uses all";
+}
+
+TEST(TrainResnetOptions, WhatATestWouldNotWriteIsRefused) {
+  for (const char* const option : {"--log", "--log-dir", "--checkpoints", "--report-html"}) {
+    std::vector<char*> argv;
+    for (const char* word : {"train_resnet", "--evaluate", "--load-weights", "w", option, "x"})
+      argv.push_back(const_cast<char*>(word));
+    Options options;
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(parse_options(static_cast<int>(argv.size()), argv.data(), options), 2) << option;
+    EXPECT_NE(testing::internal::GetCapturedStderr().find(std::string("--evaluate and ") + option +
+                                                          " cannot go together"),
+              std::string::npos)
+        << option;
+  }
+}
+
 TEST(TrainResnetOptions, RememberWhatWasGiven) {
   const Options options = parse({"--lr", "0.1", "--no-flip"});
   EXPECT_EQ(options.given, (std::set<std::string>{"--lr", "--flip"}));

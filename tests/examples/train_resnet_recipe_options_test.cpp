@@ -129,9 +129,10 @@ TEST(RecipeOptions, MistakesAreRefused) {
     Options options;
     return parse(arguments, options).value_or(0);
   };
-  for (const char* word : {"--class-weights=1,-1", "--class-weights=nan", "--class-weights=1,", "--loss=mse",
-                           "--drop-path=1", "--milestones=30", "--bce-threshold=0.2", "--plateau-patience=3",
-                           "--test-crop=0", "--test-crop=1.1", "--schedule=multi-step", "--beta1=0.8"})
+  for (const char* word :
+       {"--class-weights=1,-1", "--class-weights=nan", "--class-weights=1,", "--loss=mse", "--drop-path=1",
+        "--milestones=30", "--bce-threshold=0.2", "--plateau-patience=3", "--test-crop=0", "--test-crop=1.1",
+        "--test-crop=0.9", "--gamma=0.5", "--schedule=multi-step", "--beta1=0.8"})
     EXPECT_EQ(code({word}), 2) << word;
   for (const char* epochs : {"5,5", "5,3", "0,3", "1.5", "", "x"})
     EXPECT_EQ(code({"--schedule", "multi-step", "--milestones", epochs}), 2) << epochs;
@@ -162,6 +163,8 @@ TEST(RecipeOptions, RecipesKeepThemAndGiveThemBack) {
                                "--drop-path",
                                "0.1",
                                "--zero-init-residual",
+                               "--image-size",
+                               "32",
                                "--test-crop",
                                "0.95",
                                "--model",

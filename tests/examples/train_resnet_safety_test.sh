@@ -309,6 +309,44 @@ a_disk_without_room_does_not_end_the_run() {
   )
 }
 
+# A folder in the place of best.safetensors stands for a disk without room, which can come and go within a run.
+best_weights_that_cannot_be_saved_are_kept() {
+  mkdir -p kept/best.safetensors
+  run 1 --epochs 1 --checkpoints kept
+  complains "warning: best.safetensors of step 44 is not saved:"
+  complains "error: the best weights, of step 44, are in no best.safetensors:"
+  quiet "best weights "
+  mkdir -p late/best.safetensors two/{train,test}/{cat,dog}
+  local i code=0 kind
+  for kind in cat dog; do picture $kind | tee two/train/$kind/a.pgm >two/test/$kind/a.pgm; done
+  # No test after one of 100 % is better, so that only another try saves its weights.
+  "$program" --threads 1 --data two --epochs 100000 --lr 0.01 --schedule constant --warmup 0 --checkpoints late >out 2>err &
+  for ((i = 0; i < 3000; ++i)); do
+    grep -qs "test 100.00 %" out && break
+    sleep 0.1
+  done
+  sleep 1  # by then the next save has tried again, too
+  rmdir late/best.safetensors
+  for ((i = 0; i < 3000; ++i)); do
+    grep -qs "^best.safetensors of step [0-9]* is saved now" out && break
+    sleep 0.1
+  done
+  kill -TERM $!
+  wait $! || code=$?
+  [ "$code" = 143 ] || fail "exit code $code after SIGTERM"
+  says_like "^best.safetensors of step [0-9]* is saved now$"
+  says "best weights late/best.safetensors"
+  run 0 --evaluate --data two --load-weights late/best.safetensors && says "test accuracy: 100.0 %"
+}
+
+best_weights_that_are_gone_are_found_anew() {
+  run 0 --epochs 3 --max-steps 60 --checkpoints gone
+  rm gone/best.safetensors
+  run 0 --checkpoints gone --resume --epochs 3
+  complains "warning: gone/best.safetensors does not hold the best weights, of step 44; the search for them begins anew"
+  says "best weights gone/best.safetensors"
+}
+
 messages_say_what_to_do() {
   run 1 --data nowhere && complains "error: --data nowhere: there is no such folder"
   touch a_file
@@ -325,6 +363,8 @@ messages_say_what_to_do() {
     { printf 'P6 4 5 255\n' && head -c 60 /dev/zero; } >photos/$kind/dog/a.ppm
   done
   run 1 --data photos && complains "--image-size 224 (say) trains on crops of one size"
+  run 0 --data photos --image-size 8 --crop-padding 2 --max-steps 1
+  complains "passed over, as --image-size 8 crops images: --crop-padding"
   SINTER_LOG=loud run 0 --max-steps 1
   complains "SINTER_LOG must be trace, debug, info, warning, error or off but is 'loud'"
   run 1 --lr 1000 --schedule constant --warmup 0 --clip 0
@@ -341,7 +381,7 @@ adamw_trains() {
 for test in mistakes_are_told_apart_and_exit_2 a_script_that_starts_it_is_named a_batch_of_more_than_there_is_is_told a_used_folder_is_not_begun_anew_in evaluating_needs_weights outputs_are_probed_before_training \
   a_run_goes_on_with_its_own_recipe the_end_tells_how_to_go_on the_end_tells_what_is_left checkpoints_of_earlier_versions_go_on a_stopped_run_has_saved_everything \
   a_damaged_checkpoint_is_passed_over removing_old_checkpoints_takes_nothing_else one_process_trains_in_a_folder \
-  output_that_does_not_arrive_is_an_error a_disk_without_room_does_not_end_the_run messages_say_what_to_do adamw_trains; do
+  output_that_does_not_arrive_is_an_error a_disk_without_room_does_not_end_the_run best_weights_that_cannot_be_saved_are_kept best_weights_that_are_gone_are_found_anew messages_say_what_to_do adamw_trains; do
   [ -z "${3:-}" ] || [ "$3" = "$test" ] || continue
   rm -f out err
   $test

@@ -33,6 +33,8 @@ diff <(tail -n 1 whole.log) <(tail -n 1 evaluated.log)
 # Weights alone do too.
 run --load-weights whole.safetensors --evaluate --export loaded.onnx >loaded.log
 diff <(tail -n 1 whole.log) <(tail -n 1 loaded.log)
+"$program" --data few --load-weights whole.safetensors --evaluate --lr 0.3 >passed.log 2>passed.err
+grep -qx "passed over, as nothing is trained: --lr" passed.err || { echo "an option without use is not told"; cat passed.err; exit 1; }
 # What is exported is the same, whether they were just trained or loaded. (What runs such a file: tests/nn/export.)
 cmp whole.onnx loaded.onnx || { echo "the same weights were exported otherwise"; exit 1; }
 "$program" --load-weights whole.safetensors --export alone.onnx >alone.log 2>&1  # no data, nothing trained

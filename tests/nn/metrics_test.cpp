@@ -282,6 +282,14 @@ TEST(ConfusionMatrixTest, NamesAreMeasuredInLetters) {
       << text;
 }
 
+TEST(ConfusionMatrixTest, NamesAreMeasuredAsTheyArePrinted) {
+  ConfusionMatrix matrix(2, {"caf\xe9", "cat"});  // of ISO 8859-1
+  EXPECT_EQ(matrix.to_string(),
+            "true \\ predicted  caf\\xe9      cat  accuracy\n"
+            "caf\\xe9                 0        0         -\n"
+            "cat                     0        0         -\n");
+}
+
 TEST(ConfusionMatrixTest, ManyClassesAreListed) {
   ConfusionMatrix matrix(21);
   matrix.add(Tensor::from_values<int64_t>({4, 4, 5, 0}, {4}),
