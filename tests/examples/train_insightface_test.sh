@@ -248,6 +248,10 @@ mistakes_are_told() {
   run 1 $recipe --verify nowhere && complains "--verify nowhere: there is no such file or folder"
   run 1 $recipe --checkpoints whole && complains "--checkpoints whole holds a run already"
   run 1 --checkpoints whole --resume --lr 0.3 && complains "--lr               0.02 -> 0.3"
+  cp -r whole lost && rm lost/best.safetensors
+  run 0 --checkpoints lost --resume --epochs 2
+  complains "warning: lost/best.safetensors does not hold the best weights, of step"
+  [ -e lost/best.safetensors ] || fail "the best weights are not found anew"
   run 1 --checkpoints whole --resume --dims 16 --change-recipe && complains "has --dims 8; it cannot go on with 16"
   run 1 --checkpoints whole --resume --width 16 --change-recipe && complains "has --width $width; it cannot go on with 16"
   run 1 --checkpoints nowhere --resume && complains "there is no checkpoint in nowhere"
