@@ -91,8 +91,12 @@ void check_file(const char* option, const fs::path& path) {
   const fs::path folder = folder_of(path);
   if (!fs::is_directory(folder, ignored))
     throw Error(fmt::format("{} {}: there is no folder {}", option, path.string(), folder.string()));
+  if (::access(path.c_str(), F_OK) != 0 && errno == ENAMETOOLONG) {
+    throw Error(fmt::format("{} {} cannot be written: {}", option, path.string(),
+                            std::generic_category().message(errno)));
+  }
   try {
-    OutputFile probe(folder / ("." + path.filename().string() + ".probe"));  // removed by its destructor
+    OutputFile probe(folder / fmt::format(".{}.probe", ::getpid()));  // removed by its destructor
     probe.write(std::string(4096, '\n'));  // a full disk still makes empty files
   } catch (const IoError& error) {
     throw Error(fmt::format("{} {} cannot be written: {}", option, path.string(), error.what()));

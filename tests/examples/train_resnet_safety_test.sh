@@ -109,6 +109,10 @@ outputs_are_probed_before_training() {
     refused_before_training $option folder && complains "${option##* } folder is a folder"
     refused_before_training $option /dev/full && complains "${option##* } /dev/full is a device or a pipe"
   done
+  local longest
+  longest=$(printf 'n%.0s' $(seq 251)).csv  # as long as a name can be
+  refused_before_training --log "$longest" --report nowhere/x && complains "--report nowhere/x: there is no folder nowhere"
+  refused_before_training --log "n$longest" && complains "cannot be written: File name too long"
   refused_before_training --log old.csv && complains "--log old.csv holds another run's lines"
   [ "$(cat old.csv)" = "epoch,of,another" ] || fail "the log has changed"
   [ -z "$(ls folder)" ] || fail "a probe was left"
