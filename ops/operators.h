@@ -80,12 +80,6 @@ inline Tensor& operator/=(Tensor& a, double b) {
   return a = a / b;
 }
 
-namespace ops::detail {
-/// A scalar of the dtype of `beside`, for the op of that name; InvalidArgument, in the op's name, if the
-/// dtype cannot represent it.
-Tensor number_beside(const char* op, double number, const Tensor& beside);
-}  // namespace ops::detail
-
 /// Comparisons, element by element, to bool; as ops::less and its like. A number is rounded to the tensor's
 /// dtype, which must be able to represent it if that is an integer. There is no ==, which a reader would take
 /// for one answer: ops::equal, or is_same.

@@ -97,7 +97,7 @@ void check_file(const char* option, const fs::path& path) {
   }
   try {
     OutputFile probe(folder / fmt::format(".{}.probe", ::getpid()));  // removed by its destructor
-    probe.write(std::string(4096, '\n'));  // a full disk still makes empty files
+    probe.write(std::string(4096, '\n'));                             // a full disk still makes empty files
   } catch (const IoError& error) {
     throw Error(fmt::format("{} {} cannot be written: {}", option, path.string(), error.what()));
   }

@@ -3,7 +3,6 @@
 #include <sinter/ops/binary/binary_math.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/fill/fill.h>
-#include <sinter/ops/operators.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/unary/unary.h>
 

@@ -40,6 +40,12 @@ Tensor logical_or(const Tensor& a, const Tensor& b);
 Tensor logical_xor(const Tensor& a, const Tensor& b);
 Tensor logical_not(const Tensor& x);
 
+namespace detail {
+/// A scalar of the dtype of `beside`, for the op of that name; InvalidArgument, in the op's name, if the
+/// dtype cannot represent it.
+Tensor number_beside(const char* op, double number, const Tensor& beside);
+}  // namespace detail
+
 namespace vjp {
 /// The gradient of maximum (or minimum) with respect to `a`, in the shape of dy, which is the broadcast
 /// shape: dy where a is chosen, dy / 2 where a equals b, else 0. By symmetry maximum_grad(b, a, dy) is the

@@ -86,7 +86,9 @@ TEST(ModelFiles, AMisfitNamesThree) {
   state["\x1b[2J"] = state.at("fc.bias");
   EXPECT_EQ(message_of<Error>([&] { load_weights("w", state, model); }),
             "w does not fit the model: there is ?[2J");
-  EXPECT_EQ(message_of<Error>([&] { load_weights("w", state, model, metadata_of("iresnet18", 10)); }),
+  sinter::nn::ModelMetadata metadata = metadata_of("resnet18", 10);
+  metadata.model = "iresnet18";
+  EXPECT_EQ(message_of<Error>([&] { load_weights("w", state, model, metadata); }),
             "w (weights of iresnet18) does not fit the model: there is ?[2J");
   const std::string text = message_of<Error>([&] { load_weights("w", weights_of("resnet18", 10), model); });
   EXPECT_TRUE(

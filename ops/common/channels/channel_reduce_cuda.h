@@ -79,7 +79,7 @@ __device__ __forceinline__ void take_column(const Terms& terms, uint32_t i, uint
                                             int from, int to, Parameters parameters_of, Join join) {
   constexpr int unroll = Terms::template kInFlight<pack, false>;
   const uint32_t stride = unroll * min(step, ~0U / unroll);  // 2^32 would be none
-  for (; i < end; i = end - i > stride ? i + stride : end) {
+  while (i < end) {
     typename Terms::template Loaded<pack> loaded[unroll];
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
@@ -93,6 +93,8 @@ __device__ __forceinline__ void take_column(const Terms& terms, uint32_t i, uint
       terms.template add<pack>(loaded[u], parameters, i + u * step, from, to, sums);
     }
     join(sums);
+    if (end - i <= stride) break;
+    i += stride;
   }
 }
 
