@@ -6,6 +6,8 @@
 namespace sinter {
 namespace {
 
+constexpr size_t kSmallConstant = 64 << 10;  // bytes of what is computed from nothing and then kept
+
 bool needs_buffer(const GraphValue& value) {
   return value.base == nullptr && value.kind == GraphValue::Kind::kResult;
 }
@@ -51,6 +53,32 @@ void share_buffers(GraphLifetimes& lifetimes, const std::vector<GraphNode*>& nod
 
 }  // namespace
 
+std::set<const GraphNode*> preparation_of(const Graph& graph) {
+  std::set<const GraphNode*> preparation;
+  std::set<const Storage*> mutated;
+  const std::vector<GraphNode*> nodes = graph.nodes();
+  for (const GraphNode* node : nodes) {
+    for (size_t i = 0; i < node->inputs.size(); ++i) {
+      if (node->changes(i)) mutated.insert(node->input(i)->storage());
+    }
+  }
+  // Unchanging, and worth room that is its own for as long as the program lives.
+  const auto is_unchanging = [&](const GraphUse& use) {
+    if (use.value == nullptr) return true;
+    const GraphValue& root = use.value->root();
+    return root.is_memory() ? !mutated.contains(root.tensor.storage().get())
+                            : root.kind == GraphValue::Kind::kResult && preparation.contains(root.producer);
+  };
+  for (const GraphNode* node : nodes) {
+    if (node->changes_any() || !std::ranges::all_of(node->inputs, is_unchanging)) continue;
+    const auto is_small = [](const GraphValue* value) { return value->spec.bytes() <= kSmallConstant; };
+    // In training, what does not depend on the inputs is mostly made of numbers: not worth much room.
+    if ((node->inputs.empty() || !mutated.empty()) && !std::ranges::all_of(node->outputs, is_small)) continue;
+    preparation.insert(node);
+  }
+  return preparation;
+}
+
 GraphLifetimes graph_lifetimes(const Graph& graph, bool write_in_place,
                                const std::set<const GraphNode*>& preparation) {
   const std::vector<GraphNode*> nodes = graph.nodes();
@@ -73,6 +101,16 @@ GraphLifetimes graph_lifetimes(const Graph& graph, bool write_in_place,
   }
   if (write_in_place) share_buffers(lifetimes, nodes, preparation);
   return lifetimes;
+}
+
+std::vector<const GraphValue*> buffers_in_order(const Graph& graph, const GraphLifetimes& lifetimes) {
+  std::vector<const GraphValue*> values;
+  for (const GraphNode* node : graph.nodes()) {
+    for (const GraphValue* value : node->outputs) {
+      if (lifetimes.buffers.contains(value)) values.push_back(value);
+    }
+  }
+  return values;
 }
 
 }  // namespace sinter

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <set>
+#include <vector>
 
 #include <sinter/core/graph/graph.h>
 #include <sinter/core/plan/memory_plan.h>
@@ -19,9 +20,17 @@ struct GraphLifetimes {
   std::map<const GraphValue*, const GraphValue*> over;
 };
 
+/// The nodes that a program runs only when a leaf that they read has changed since, whatever its inputs:
+/// their results are kept for as long as the program.
+std::set<const GraphNode*> preparation_of(const Graph& graph);
+
 /// Results of `preparation` and outputs of the graph are in use to the end. A graph with no more than 2^31
 /// nodes.
 GraphLifetimes graph_lifetimes(const Graph& graph, bool write_in_place,
                                const std::set<const GraphNode*>& preparation = {});
+
+/// The values that have a buffer, in program order: plan_memory() gives buffers in another order another
+/// plan.
+std::vector<const GraphValue*> buffers_in_order(const Graph& graph, const GraphLifetimes& lifetimes);
 
 }  // namespace sinter

@@ -24,7 +24,6 @@ std::byte* address_like_that_of_memory(Device device) {
   return reinterpret_cast<std::byte*>(device.is_cpu() ? kAlignment : kPlanAlignment);
 }
 
-constexpr size_t kSmallConstant = 64 << 10;  // bytes of what is computed from nothing and then kept
 constexpr int64_t kPreparingThreads = 8;
 constexpr size_t kMostOutputSets = 16;  // that are watched for being let go of
 
@@ -88,13 +87,13 @@ Program::Program(std::unique_ptr<const Graph> graph, Device device, const Progra
     : graph_(std::move(graph)),
       device_(device),
       arena_base_(address_like_that_of_memory(device)),
+      preparation_(preparation_of(*graph_)),
       stream_(current_stream(device)) {
   for (size_t i = 0; i < graph_->inputs().size(); ++i) {
     InputPlace& place = input_places_[graph_->inputs()[i]];
     place.index = i;
     place.data = address_like_that_of_memory(device);
   }
-  find_preparation();
   plan(options);
   make_calls();
   if (kernels == Kernels::kChosen) choose_kernels();
@@ -135,44 +134,14 @@ void Program::take_memory() {
 
 Program::~Program() = default;
 
-void Program::find_preparation() {
-  std::set<const Storage*> mutated;
-  const std::vector<GraphNode*> nodes = graph_->nodes();
-  for (const GraphNode* node : nodes) {
-    for (size_t i = 0; i < node->inputs.size(); ++i) {
-      if (node->changes(i)) mutated.insert(node->input(i)->storage());
-    }
-  }
-  // Unchanging, and worth room that is its own for as long as the program lives.
-  const auto is_unchanging = [&](const GraphUse& use) {
-    if (use.value == nullptr) return true;
-    const GraphValue& root = use.value->root();
-    return root.is_memory() ? !mutated.contains(root.tensor.storage().get())
-                            : root.kind == GraphValue::Kind::kResult && preparation_.contains(root.producer);
-  };
-  for (const GraphNode* node : nodes) {
-    if (node->changes_any() || !std::ranges::all_of(node->inputs, is_unchanging)) continue;
-    const auto is_small = [](const GraphValue* value) { return value->spec.bytes() <= kSmallConstant; };
-    // In training, what does not depend on the inputs is mostly made of numbers: not worth much room.
-    if ((node->inputs.empty() || !mutated.empty()) && !std::ranges::all_of(node->outputs, is_small)) continue;
-    preparation_.insert(node);
-  }
-}
-
 void Program::plan(const ProgramOptions& options) {
   const GraphLifetimes lifetimes = graph_lifetimes(*graph_, options.write_in_place, preparation_);
   const int end = static_cast<int>(graph_->node_count());
-  std::vector<const GraphValue*> roots;
+  const std::vector<const GraphValue*> roots = buffers_in_order(*graph_, lifetimes);
   std::vector<BufferLifetime> buffers;
-  // In program order: by address, one graph would have another plan each time that it is made.
-  for (const GraphNode* node : graph_->nodes()) {
-    for (const GraphValue* value : node->outputs) {
-      const auto found = lifetimes.buffers.find(value);
-      if (found == lifetimes.buffers.end()) continue;
-      const BufferLifetime& lifetime = found->second;
-      roots.push_back(value);
-      buffers.push_back(options.reuse_memory ? lifetime : BufferLifetime{lifetime.bytes, 0, end});
-    }
+  for (const GraphValue* value : roots) {
+    const BufferLifetime& lifetime = lifetimes.buffers.at(value);
+    buffers.push_back(options.reuse_memory ? lifetime : BufferLifetime{lifetime.bytes, 0, end});
   }
   const MemoryPlan plan = plan_memory(buffers);
   for (size_t i = 0; i < roots.size(); ++i) {

@@ -139,7 +139,6 @@ class Program {
   std::byte* address_of(const GraphValue& value) const;
   void follow_stream();
   void bind_inputs(std::span<const Tensor> inputs);
-  void find_preparation();
   void prepare_known_plans() const;
   bool prepare_leaves();
   void run_calls(size_t first, size_t end);
@@ -160,7 +159,7 @@ class Program {
   std::vector<ProgramBuffer> buffers_;
   std::map<const GraphValue*, InputPlace> input_places_;
   std::vector<std::unique_ptr<Call>> calls_;
-  std::set<const GraphNode*> preparation_;
+  const std::set<const GraphNode*> preparation_;
   std::vector<std::unique_ptr<Call>> preparation_calls_;
   std::map<std::shared_ptr<Storage>, uint64_t> prepared_versions_;  // of the leaves that it reads
   std::vector<std::shared_ptr<Storage>> mutated_;                   // leaves that a run changes

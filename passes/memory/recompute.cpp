@@ -37,12 +37,16 @@ struct Timeline {
   const Graph& graph;
   std::vector<GraphNode*> nodes;
   std::map<const GraphNode*, int> steps;
+  std::set<const GraphNode*> preparation;  // as the program that is made of the graph has it
   GraphLifetimes lifetimes;
   size_t peak = 0;
   int fullest = 0;  // the first step with so many bytes
 
   explicit Timeline(const Graph& given)
-      : graph(given), nodes(given.nodes()), lifetimes(graph_lifetimes(given, true)) {
+      : graph(given),
+        nodes(given.nodes()),
+        preparation(preparation_of(given)),
+        lifetimes(graph_lifetimes(given, true, preparation)) {
     for (size_t i = 0; i < nodes.size(); ++i) steps[nodes[i]] = static_cast<int>(i);
     std::vector<int64_t> changes(nodes.size() + 2, 0);
     for (const auto& [value, buffer] : lifetimes.buffers) {
@@ -58,6 +62,13 @@ struct Timeline {
       peak = static_cast<size_t>(bytes);
       fullest = static_cast<int>(i);
     }
+  }
+  /// What a program takes for them: more than the peak where the buffers cannot lie that close.
+  size_t planned_bytes() const {
+    std::vector<BufferLifetime> buffers;
+    for (const GraphValue* value : buffers_in_order(graph, lifetimes))
+      buffers.push_back(lifetimes.buffers.at(value));
+    return plan_memory(buffers).bytes;
   }
   /// The last step that reads the value or a view of it; the end for outputs of the graph.
   int last_use(const GraphValue& root) const {
@@ -129,7 +140,8 @@ std::optional<size_t> cost(const Timeline& time, const GraphNode& node, const Gr
 /// A candidate, if the value is not needed in the fullest step but later.
 std::optional<Candidate> candidate(const Timeline& time, const GraphValue& const_value) {
   auto& value = const_cast<GraphValue&>(const_value);  // the graph is ours to edit
-  if (value.output != 0 || value.output_uses > 0 || time.steps.at(value.producer) >= time.fullest)
+  if (value.output != 0 || value.output_uses > 0 || time.steps.at(value.producer) >= time.fullest ||
+      time.preparation.contains(value.producer))
     return std::nullopt;
   Candidate found{.value = &value};
   for (GraphNode* const user : value.users) {
@@ -199,15 +211,17 @@ std::string megabytes(size_t bytes) {
 
 void recompute(Graph& graph, PassContext& context) {
   if (!context.memory_limit) return;
-  const size_t before = Timeline(graph).peak;
+  const size_t before = Timeline(graph).planned_bytes();
   size_t freed = 0, moved = 0;
   // Each round takes one use of a result farther; the bound is for graphs in which two would displace each
   // other for ever.
   for (size_t rounds = 4 * graph.node_count();; --rounds) {
     const Timeline time(graph);
-    if (time.peak <= *context.memory_limit) {
+    // Planning takes longer than counting, which is a lower bound.
+    const size_t taken = time.peak <= *context.memory_limit ? time.planned_bytes() : time.peak;
+    if (taken <= *context.memory_limit) {
       if (freed > 0) {
-        context.done(fmt::format("{} in place of {}, for {} that are moved", megabytes(time.peak),
+        context.done(fmt::format("{} in place of {}, for {} that are moved", megabytes(taken),
                                  megabytes(before), megabytes(moved)));
       }
       return;
@@ -217,7 +231,7 @@ void recompute(Graph& graph, PassContext& context) {
       const std::string text = fmt::format(
           "{} are in use at {}, more than the {} that are allowed, and nothing there can be computed again: "
           "the step takes them all the same",
-          megabytes(time.peak), name_of(*time.nodes[static_cast<size_t>(time.fullest)]),
+          megabytes(taken), name_of(*time.nodes[static_cast<size_t>(time.fullest)]),
           megabytes(*context.memory_limit));
       context.missed(text);
       if (!context.forecast) log::warning("[recompute] {}", text);

@@ -198,6 +198,24 @@ TEST(Recompute, LetsResNetsTrainInLessMemory) {
   expect_same_training(model, images(4, 64), classes(4), 0, {.layout = Layout::kNHWC}, 0.85);
 }
 
+// Buffers cannot always lie as close as their sizes add up to: what a program takes is what counts.
+TEST(Recompute, KeepsWhatAProgramTakesWithinTheLimit) {
+  manual_seed(3);
+  const nn::ResNet model = nn::resnet18({.classes = 5, .width = 12});
+  const auto bytes_within = [&](std::optional<size_t> limit) {
+    nn::SGD sgd(model.parameters(), {});
+    nn::TrainJob job(model, nn::CrossEntropyLoss{}, sgd, {.memory_limit = limit});
+    job.step(images(6, 40), classes(6), 0.0);
+    return job.program().stats().arena_bytes;
+  };
+  const size_t most = bytes_within(std::nullopt), least = bytes_within(0);
+  ASSERT_LT(least, most);
+  for (size_t i = 1; i < 40; ++i) {
+    const size_t limit = least + (most - least) * i / 40;
+    EXPECT_LE(bytes_within(limit), limit);
+  }
+}
+
 struct PreActivated : nn::Module {
   Tensor forward(const Tensor& x) const override {
     Tensor y = stem(x);
