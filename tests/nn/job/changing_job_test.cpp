@@ -178,22 +178,28 @@ TEST(ChangingBuffer, GradientsOfFusedCallsReadNothingThatHasChanged) {
   }
 }
 
-// An input that is the buffer itself stays what it is when the step begins, whatever a device does with
-// inputs.
-TEST(ChangingBuffer, AnInputThatLiesInItIsReadAsItWas) {
+// A job copies such an input where its device asks for that: reading it behind the change would give other
+// numbers than eager code does.
+TEST(ChangingBuffer, AnInputThatLiesInItIsReadBeforeTheChangeOrRefused) {
   const ReadChangeUse model(
       {2, 3, 4, 4}, DType::kFloat32, [](const auto&, const Tensor& x) { return x; },
       [](const auto& m, const Tensor& seen) { return seen + m.last; });
-  ops::copy_(model.last, images(1));
-  const auto forward = [&](std::span<const Tensor> inputs) {
-    const NoGrad no_grad;
-    ops::fill_(model.last, 7.0);
-    return std::vector{inputs[0] * 1.0};
+  const auto result_of = [&](bool reads_before) {
+    ops::copy_(model.last, images(1));
+    const auto forward = [&](std::span<const Tensor> inputs) {
+      const NoGrad no_grad;
+      const Tensor before = reads_before ? inputs[0] * 1.0 : Tensor();
+      ops::fill_(model.last, 7.0);
+      return std::vector{reads_before ? before : inputs[0] * 1.0};
+    };
+    InferJob job(model, forward);
+    job.run(std::vector{images(1)});  // which lies elsewhere
+    ops::copy_(model.last, images(1));
+    return job.run(std::vector{model.last.tensor().detach()})[0];
   };
-  InferJob job(model, forward);
-  const std::vector<Tensor> inputs{model.last.tensor().detach()};
-  EXPECT_EQ(largest_difference(job.run(inputs)[0], images(1)), 0.0);
+  EXPECT_EQ(largest_difference(result_of(true), images(1)), 0.0);
   EXPECT_EQ(model.last.tensor().to_vector<float>()[0], 7.0F);
+  EXPECT_THROW(result_of(false), InvalidArgument);
 }
 
 // A view shows what its memory holds when it is read, as in eager code.
