@@ -133,6 +133,10 @@ class Peers:
     def quick(self):
         return self.options.quick
 
+    def left(self):
+        """Seconds before it is broken off."""
+        return self.deadline - time.monotonic()
+
     def wants_suite(self, suite):
         return not self.options.suites or suite in self.options.suites
 
@@ -145,7 +149,7 @@ class Peers:
         broken off after --seconds."""
         if not self.wants(suite, case, dtype, layout):
             return
-        name, left = f"{suite} {case} {dtype} {layout} {peer}", self.deadline - time.monotonic()
+        name, left = f"{suite} {case} {dtype} {layout} {peer}", self.left()
         if left <= 0:
             self.left_out += 1
             return
