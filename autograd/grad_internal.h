@@ -31,6 +31,9 @@ class RecordedRules final : public CallTracer {
   void keep(const Tensor& tensor, const std::string& name) override {
     if (outer_ != nullptr) outer_->keep(tensor, name);
   }
+  void host_reads(const Tensor& tensor) override {
+    if (outer_ != nullptr) outer_->host_reads(tensor);
+  }
 
  private:
   CallTracer* outer_;

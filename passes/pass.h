@@ -27,8 +27,7 @@ struct PassContext {
   bool differentiated = false;              ///< it has been: gradients and update are there
   std::optional<DType> precision = {};      ///< compute in this 16-bit type where ops allow it
   std::optional<Layout> layout = {};        ///< turn images to this layout
-  std::optional<size_t> memory_limit = {};  ///< most bytes for results that live at once
-  bool forecast = false;                    ///< nobody will run the graph: what it lacks needs no warning
+  std::optional<size_t> memory_limit = {};  ///< most bytes for what lies between calls, as it is laid out
   /// The 16-bit copy of a float32 leaf that an optimiser keeps up to date; an undefined tensor if there is
   /// none.
   std::function<Tensor(const Tensor& leaf, DType dtype)> working_copy = {};

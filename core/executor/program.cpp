@@ -79,7 +79,6 @@ struct Program::InputPlace {
   std::byte* data = nullptr;
   Tensor own = {};  // a copy, for inputs that cannot be read where they are
   std::vector<Reader> readers = {};
-  size_t last_read = 0;  // by this call
 };
 
 // Nothing is taken before all is decided: what is timed on the way has the room for itself.
@@ -198,10 +197,9 @@ void Program::make_calls() {
         InputPlace& place = input_places_.at(&root);
         place.readers.push_back(
             {calls.back().get(), i, static_cast<size_t>(address_of(*value) - place.data)});
-        place.last_read = calls_.size();
       }
       if (node->changes(i) && mutated.insert(root.tensor.storage().get()).second) {
-        mutated_.push_back({root.tensor.storage(), calls_.size()});
+        mutated_.push_back(root.tensor.storage());
       }
     }
   }
@@ -281,15 +279,9 @@ void Program::bind_inputs(std::span<const Tensor> inputs) {
     const Tensor& input = inputs[place.index];
     SINTER_CHECK(input.defined() && input.spec() == value->spec, "[job] expected input '{}' of {} but got {}",
                  value->name, value->spec, input.defined() ? sinter::to_string(input.spec()) : "none");
-    // An input stays what it is when the run begins, also where it lies in memory that the run changes: right
-    // for as long as nothing reads it behind the change.
-    const auto changed = std::ranges::find(mutated_, input.storage(), &Mutated::storage);
-    SINTER_CHECK(
-        changed == mutated_.end() || changed->first >= place.last_read,
-        "[job] input '{}' lies in memory that the calls change before they read it for the last time: "
-        "give a clone of it",
-        value->name);
-    const bool in_place = device_.is_cpu() && is_aligned(input) && changed == mutated_.end();
+    // An input stays what it is when the run begins, also where it lies in memory that the run changes.
+    const bool changes = std::ranges::find(mutated_, input.storage()) != mutated_.end();
+    const bool in_place = device_.is_cpu() && is_aligned(input) && !changes;
     if (!in_place) {
       if (!place.own.defined()) place.own = Tensor::empty(value->spec);
       copy_bytes(place.own.raw_data(), device_, input.raw_data(), device_, value->spec.bytes());
@@ -441,9 +433,9 @@ std::vector<Tensor> Program::run(std::span<const Tensor> inputs) {
   if (!looks_later) prepare_leaves();
   // Also where a call fails: those before it have changed what they change.
   struct Changes {
-    const std::vector<Mutated>& leaves;
+    const std::vector<std::shared_ptr<Storage>>& storages;
     ~Changes() {
-      for (const Mutated& leaf : leaves) leaf.storage->bump_version();
+      for (const auto& storage : storages) storage->bump_version();
     }
   } const changes{mutated_};
   // The first run loads the code of all kernels, which a capture had better not do.

@@ -125,10 +125,6 @@ class Program {
  private:
   struct Call;
   struct InputPlace;
-  struct Mutated {
-    std::shared_ptr<Storage> storage;  // of a leaf
-    size_t first;                      // the call that changes it first
-  };
   /// Calls up to `end`: captured, or one that is not.
   struct Part {
     size_t end = 0;
@@ -166,7 +162,7 @@ class Program {
   const std::set<const GraphNode*> preparation_;
   std::vector<std::unique_ptr<Call>> preparation_calls_;
   std::map<std::shared_ptr<Storage>, uint64_t> prepared_versions_;  // of the leaves that it reads
-  std::vector<Mutated> mutated_;                                    // by a run
+  std::vector<std::shared_ptr<Storage>> mutated_;                   // leaves that a run changes
   bool is_collective_ = false;                                      // other ranks take part in a call
   bool may_capture_ = false;
   int capture_attempts_ = 0;

@@ -108,6 +108,23 @@ void Tracer::check_nothing_is_kept() const {
   }
 }
 
+void Tracer::host_reads(const Tensor& tensor) {
+  SINTER_CHECK(
+      !tensor.requires_grad() && !graph_.is_leaf(tensor),
+      "[trace] the value of a parameter, a buffer or another tensor that the job changes was asked for "
+      "(by item(), data() or the like) while the job was traced: {}, which may hold something else in "
+      "each run; compute with ops, or do it outside of the job",
+      tensor.spec());
+  note_constant(tensor, true);
+}
+
+void Tracer::note_constant(const Tensor& tensor, bool reads_contents) {
+  folded_.insert(tensor.storage());
+  const auto is_known = [&](const auto& constant) { return constant.first == tensor.storage(); };
+  if (reads_contents && std::ranges::none_of(constants_, is_known))
+    constants_.emplace_back(tensor.storage(), tensor.storage()->version());
+}
+
 void Tracer::note_read(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes) {
   const auto is_view = [&] {
     if (op.definition.view == nullptr) return false;
@@ -118,11 +135,7 @@ void Tracer::note_read(const Op& op, std::span<const Tensor> inputs, const Attri
   // A view shows the contents of its memory as they are when the job runs.
   const bool reads_contents = !is_view();
   for (const Tensor& input : inputs) {
-    if (!input.defined()) continue;
-    folded_.insert(input.storage());
-    const auto is_known = [&](const auto& constant) { return constant.first == input.storage(); };
-    if (reads_contents && std::ranges::none_of(constants_, is_known))
-      constants_.emplace_back(input.storage(), input.storage()->version());
+    if (input.defined()) note_constant(input, reads_contents);
   }
 }
 

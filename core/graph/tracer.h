@@ -54,8 +54,8 @@ class Tracer final : public CallTracer, public HostEffectRecorder {
   /// Likewise. Throws InvalidArgument if somebody still holds a tensor that the job computes: a member that
   /// the traced code assigned, which no run will assign again.
   void check_nothing_is_kept() const;
-  /// What calls that ran at once have read, with the version of its contents: the job takes it for constant.
-  /// Views read nothing.
+  /// What calls that ran at once, and host code, have read, with the version of its contents: the job takes
+  /// it for constant. Views read nothing.
   const std::vector<std::pair<std::shared_ptr<Storage>, uint64_t>>& constants() const { return constants_; }
 
   std::optional<std::vector<Tensor>> take(const Op& op, std::span<const Tensor> inputs,
@@ -64,11 +64,14 @@ class Tracer final : public CallTracer, public HostEffectRecorder {
   void keep(const Tensor& tensor, const std::string& name) override {
     graph_.memory(tensor, GraphValue::Kind::kLeaf, name);
   }
+  /// Throws InvalidArgument for a leaf: the job would take what it holds now for ever. Others are constants.
+  void host_reads(const Tensor& tensor) override;
   void record(HostEffect effect) override { effects_.push_back(std::move(effect)); }
 
  private:
   bool belongs(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes) const;
   void check_mutated(const Op& op, size_t i, const Tensor& input) const;
+  void note_constant(const Tensor& tensor, bool reads_contents);
   void note_read(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes);
 
   Graph& graph_;

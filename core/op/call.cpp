@@ -8,6 +8,7 @@
 #include <sinter/core/op/call_tracer.h>
 #include <sinter/core/op/dispatch.h>
 #include <sinter/core/op/node.h>
+#include <sinter/core/tensor/host_read.h>
 
 namespace sinter {
 namespace {
@@ -154,6 +155,8 @@ bool grad_enabled() {
 }
 
 CallTracer* set_call_tracer(CallTracer* next) {
+  set_host_read_observer(next != nullptr ? [](const Tensor& read) { tracer->host_reads(read); }
+                                         : HostReadObserver());
   return std::exchange(tracer, next);
 }
 

@@ -22,6 +22,8 @@ class CallTracer {
   /// `tensor` is state that outlives the trace: what it holds when the job runs counts, not what it holds
   /// now.
   virtual void keep(const Tensor& tensor, const std::string& name) = 0;
+  /// Host code is about to read what `tensor`, which is not traced, holds now.
+  virtual void host_reads(const Tensor& tensor) = 0;
 };
 
 /// Makes `tracer` take this thread's calls, nullptr for none, and gives the one before. It is not owned.

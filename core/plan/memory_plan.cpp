@@ -195,8 +195,8 @@ Order order_by(std::span<const Buffer> buffers, const Key& key) {
 /// Looks for the order and the fit with the smallest arena, until that is good or the work is too much.
 class Search {
  public:
-  Search(std::span<const Buffer> buffers, size_t bound)
-      : buffers_(buffers), bound_(bound), placement_(buffers), ranks_(buffers.size()) {
+  Search(std::span<const Buffer> buffers, size_t bound, size_t enough)
+      : buffers_(buffers), bound_(bound), enough_(enough), placement_(buffers), ranks_(buffers.size()) {
     const auto count = static_cast<int64_t>(buffers.size());
     most_work_ = std::max(kWork, count * count);
   }
@@ -210,7 +210,9 @@ class Search {
   size_t offset_of(uint32_t i) const { return placement_.is_far(i, fit_) ? bytes_ - end_of(i) : offsets_[i]; }
 
  private:
-  bool is_done() const { return bytes_ - bound_ <= bound_ / kGoodEnough || placement_.work() >= most_work_; }
+  bool is_done() const {
+    return bytes_ <= enough_ || bytes_ - bound_ <= bound_ / kGoodEnough || placement_.work() >= most_work_;
+  }
 
   /// Keeps the order if its arena is smaller than the best one's, or else no larger and `or_equal`.
   void consider(const Order& order, Fit fit, bool or_equal = false) {
@@ -290,7 +292,7 @@ class Search {
   bool flip() { return (random_() & 1) != 0; }
 
   std::span<const Buffer> buffers_;
-  size_t bound_;
+  size_t bound_, enough_;
   Placement placement_;
   int64_t most_work_ = 0;
   std::mt19937_64 random_{1};  // the same for all: plans do not change between runs
@@ -306,13 +308,13 @@ class Search {
 
 }  // namespace
 
-MemoryPlan plan_memory(std::span<const BufferLifetime> lifetimes) {
+MemoryPlan plan_memory(std::span<const BufferLifetime> lifetimes, size_t enough) {
   MemoryPlan plan;
   plan.offsets.resize(lifetimes.size());
   const std::vector<Buffer> buffers = buffers_with_room(lifetimes);
   if (buffers.empty()) return plan;
   plan.lower_bound = most_live_bytes(buffers);
-  Search search(buffers, plan.lower_bound);
+  Search search(buffers, plan.lower_bound, enough);
   search.run();
   plan.bytes = search.bytes();
   for (uint32_t i = 0; i < buffers.size(); ++i) plan.offsets[buffers[i].index] = search.offset_of(i);

@@ -32,7 +32,10 @@ struct MemoryPlan {
 /// arena, in several orders. Then the best order is repaired: buffers at the top of the arena, and those that
 /// hold them up there, are moved ahead as long as that does no harm.
 ///
+/// It looks no further once the arena has no more than `enough` bytes: without that it finds the same plan or
+/// a smaller one.
+///
 /// Throws InvalidArgument if a lifetime ends before it begins or the sizes add up to more than 2^62 bytes.
-MemoryPlan plan_memory(std::span<const BufferLifetime> buffers);
+MemoryPlan plan_memory(std::span<const BufferLifetime> buffers, size_t enough = 0);
 
 }  // namespace sinter

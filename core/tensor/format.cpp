@@ -4,6 +4,7 @@
 
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/tensor/format.h>
+#include <sinter/core/tensor/host_read.h>
 
 namespace sinter {
 namespace {
@@ -46,6 +47,7 @@ class ValueWriter {
 
   /// Copies elements from the device and turns them into texts.
   void read(int64_t first, int64_t count) {
+    note_host_read(tensor_);
     dispatch_all(tensor_.dtype(), "to_string", [&]<class T> {
       const auto values = std::make_unique<T[]>(static_cast<size_t>(std::max<int64_t>(count, 1)));
       copy_bytes(values.get(), Device::cpu(), static_cast<const T*>(tensor_.raw_data()) + first,

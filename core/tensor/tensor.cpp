@@ -3,10 +3,23 @@
 
 #include <sinter/core/base/checked.h>
 #include <sinter/core/runtime/backend.h>
+#include <sinter/core/tensor/host_read.h>
 #include <sinter/core/tensor/tensor.h>
 #include <sinter/core/tensor/trace_access.h>
 
 namespace sinter {
+namespace {
+thread_local HostReadObserver host_read_observer = nullptr;
+}  // namespace
+
+void set_host_read_observer(HostReadObserver observer) {
+  host_read_observer = observer;
+}
+
+void note_host_read(const Tensor& tensor) {
+  if (host_read_observer != nullptr) [[unlikely]]
+    host_read_observer(tensor);
+}
 
 std::string to_string(const TensorSpec& spec) {
   return fmt::format("{} {} on {}", spec.dtype, spec.shape, spec.device);
@@ -35,8 +48,9 @@ Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device
   // the device.
   check_holds("full", dtype, value);
   Tensor made = empty(shape, dtype);
-  dispatch_all(dtype, "full",
-               [&]<class T> { std::fill_n(made.data<T>(), made.numel(), static_cast<T>(value)); });
+  dispatch_all(dtype, "full", [&]<class T> {
+    std::fill_n(static_cast<T*>(made.raw_data()), made.numel(), static_cast<T>(value));
+  });
   return made.to(device);
 }
 
@@ -116,11 +130,13 @@ void Tensor::check_host_access(DType asked) const {
   if (is_traced()) fail_traced();
   SINTER_CHECK(device().is_cpu(),
                "[tensor] data() needs a tensor on the cpu but this one is on {}; use to() first", device());
+  note_host_read(*this);
 }
 
 void Tensor::copy_to_host(void* values, DType asked) const {
   SINTER_CHECK(asked == dtype(), "[tensor] {} values asked of a {} tensor; use ops::cast first", asked,
                dtype());
+  if (!is_traced()) note_host_read(*this);
   copy_bytes(values, Device::cpu(), raw_data(), device(), spec().bytes());
   synchronize(device());
 }

@@ -22,12 +22,12 @@ struct InferJob::Compiled {
 
   /// Whether it computes what the model's code would, in evaluation mode.
   bool holds() const {
-    return settings == SettingsSnapshot() && constants.hold() && model.variables_hold() &&
+    return settings == SettingsSnapshot() && traced.constants.hold() && model.variables_hold() &&
            model.called_modes_hold() && model.hooks_hold();
   }
 
   ModuleSnapshot model;
-  TracedConstants constants;
+  TracedInference traced;
   SettingsSnapshot settings;
   GraphReport report;
   JobRandom random;
@@ -55,8 +55,8 @@ std::unique_ptr<InferJob::Compiled> InferJob::compile(std::span<const Tensor> in
   passes::Pipeline pipeline(options_.passes, "infer");
   passes::PassContext context{.training = false, .precision = options_.precision, .layout = options_.layout};
   PhaseClock clock(report.phases);
-  compiled->constants = trace_inference(*graph, model_, function_, report.inputs,
-                                        options_.precision.has_value(), compiled->model);
+  compiled->traced = trace_inference(*graph, model_, function_, report.inputs, options_.precision.has_value(),
+                                     compiled->model);
   compiled->random.finish_trace(*graph, device);
   graph->verify();
   pipeline.dump(*graph, "traced");
@@ -82,7 +82,7 @@ std::string InferJob::reason_to_compile(std::span<const Tensor> inputs) const {
   };
   const auto found = std::find_if(compiled_.rbegin(), compiled_.rend(), has_them);
   if (found == compiled_.rend()) return "other inputs";
-  if (!(*found)->constants.hold()) return "a tensor was changed that had been taken for a constant";
+  if (!(*found)->traced.constants.hold()) return "a tensor was changed that had been taken for a constant";
   if (!(*found)->model.variables_hold())
     return "a variable of the model was frozen, thawed, moved, converted or added";
   if (!(*found)->model.called_modes_hold()) return "a mode of a module outside of the model was switched";
@@ -105,6 +105,7 @@ std::vector<Tensor> InferJob::run(std::span<const Tensor> inputs) {
   // To ask hundreds of variables takes longer than to launch: the device begins meanwhile.
   const auto latest = std::find_if(compiled_.rbegin(), compiled_.rend(), has_specs);
   if (latest != compiled_.rend() && (*latest)->can_begin()) {
+    (*latest)->traced.late_reads.check(inputs, "infer_job");
     std::vector<Tensor> results = (*latest)->program->run(inputs);
     if ((*latest)->holds()) {
       std::rotate(latest.base() - 1, latest.base(), compiled_.end());
@@ -126,6 +127,7 @@ std::vector<Tensor> InferJob::run(std::span<const Tensor> inputs) {
     std::rotate(found.base() - 1, found.base(), compiled_.end());
   }
   Compiled& compiled = *compiled_.back();
+  compiled.traced.late_reads.check(inputs, "infer_job");
   compiled.random.begin_run();
   try {
     return run_program(*compiled.program, inputs, compiled.report);

@@ -75,16 +75,55 @@ class ScopeObserver final : public ModuleObserver {
   std::vector<std::string> scopes_;
 };
 
+/// The last of `nodes` that reads the value or a view of it; the end for outputs, -1 if nobody does.
+int last_read(const GraphValue& value, const std::map<const GraphNode*, int>& steps) {
+  int last = value.output_uses > 0 ? static_cast<int>(steps.size()) : -1;
+  for (const GraphNode* user : value.users)
+    last = std::max(last, user->is_view() ? last_read(*user->outputs[0], steps) : steps.at(user));
+  return last;
+}
+
 }  // namespace
+
+LateReads::LateReads(const Graph& traced, std::span<GraphValue* const> seen) {
+  std::map<const GraphNode*, int> steps;
+  const std::vector<GraphNode*> nodes = traced.nodes();
+  for (size_t i = 0; i < nodes.size(); ++i) steps[nodes[i]] = static_cast<int>(i);
+  for (size_t input = 0; input < seen.size(); ++input) {
+    const int last = last_read(*seen[input], steps);
+    for (int step = 0; step < std::min(last, static_cast<int>(nodes.size())); ++step) {
+      const GraphNode& node = *nodes[static_cast<size_t>(step)];
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        if (!node.changes(i) || node.input(i)->storage() == nullptr) continue;
+        const GraphValue* value = node.input(i);
+        size_t begin = 0;
+        for (; value->base != nullptr; value = value->base) begin += value->base_offset;
+        begin += value->tensor.offset_bytes();
+        reads_.push_back({input, value->tensor.storage(), begin, begin + node.input(i)->spec.bytes()});
+      }
+    }
+  }
+}
+
+void LateReads::check(std::span<const Tensor> inputs, const char* job) const {
+  for (const LateRead& read : reads_) {
+    if (read.input >= inputs.size() || inputs[read.input].storage() != read.changed) continue;
+    const size_t begin = inputs[read.input].offset_bytes();
+    SINTER_CHECK(begin >= read.end || begin + inputs[read.input].spec().bytes() <= read.begin,
+                 "[{}] input {} lies in memory that the code changes before it reads the input for the last "
+                 "time: give a clone of it",
+                 job, read.input);
+  }
+}
 
 void declare_leaves(Graph& graph, const ModuleBase& model) {
   for (const Parameter& parameter : model.parameters()) declare_leaf(graph, parameter, parameter.name());
   for (const Buffer& buffer : model.buffers()) declare_leaf(graph, buffer, buffer.name());
 }
 
-void trace_function(Tracer& tracer, const ModuleBase& model, const JobFunction& function,
-                    std::span<const TensorSpec> specs, std::span<const std::string> names,
-                    const std::string& elsewhere, ModuleSnapshot& snapshot, const StandInFor& stand_in) {
+LateReads trace_function(Tracer& tracer, const ModuleBase& model, const JobFunction& function,
+                         std::span<const TensorSpec> specs, std::span<const std::string> names,
+                         const std::string& elsewhere, ModuleSnapshot& snapshot, const StandInFor& stand_in) {
   Graph& graph = tracer.graph();
   std::vector<Tensor> inputs;
   for (size_t i = 0; i < specs.size(); ++i) {
@@ -92,10 +131,12 @@ void trace_function(Tracer& tracer, const ModuleBase& model, const JobFunction& 
         tracer.tensor(graph.add_input(specs[i], i < names.size() ? names[i] : fmt::format("input{}", i))));
   }
   std::vector<Tensor> results;
+  std::vector<GraphValue*> seen;
   {
     const ScopeObserver observer(tracer, model, elsewhere, snapshot, stand_in);
     for (Tensor& input : inputs) {
       if (stand_in && is_half(input.dtype())) input = ops::cast(input, DType::kFloat32);
+      seen.push_back(tracer.use_of(input).value);
     }
     results = function(inputs);
   }
@@ -105,21 +146,23 @@ void trace_function(Tracer& tracer, const ModuleBase& model, const JobFunction& 
   }
   results.clear();
   tracer.check_changed_are_held();
+  return {graph, seen};
 }
 
-TracedConstants trace_inference(Graph& graph, const ModuleBase& model, const JobFunction& function,
+TracedInference trace_inference(Graph& graph, const ModuleBase& model, const JobFunction& function,
                                 std::span<const TensorSpec> specs, bool in_float32,
                                 ModuleSnapshot& snapshot) {
   declare_leaves(graph, model);
   Tracer tracer(graph);
   const std::string name = "x";
-  trace_function(tracer, model, function, specs,
-                 specs.size() == 1 ? std::span<const std::string>(&name, 1) : std::span<const std::string>(),
-                 "(outside)", snapshot,
-                 in_float32 ? [](const Parameter& parameter) { return parameter.master(); } : StandInFor());
+  LateReads late_reads = trace_function(
+      tracer, model, function, specs,
+      specs.size() == 1 ? std::span<const std::string>(&name, 1) : std::span<const std::string>(),
+      "(outside)", snapshot,
+      in_float32 ? [](const Parameter& parameter) { return parameter.master(); } : StandInFor());
   SINTER_CHECK(tracer.host_effects().empty(), "[trace] the model counts something although it is evaluated");
   tracer.check_nothing_is_kept();
-  return TracedConstants(tracer);
+  return {.constants = TracedConstants(tracer), .late_reads = std::move(late_reads)};
 }
 
 void check_not_traced(const char* job) {

@@ -85,15 +85,35 @@ void declare_leaves(Graph& graph, const ModuleBase& model);
 /// What the code of a job sees in place of a mixed parameter's working copy; none: the copy itself.
 using StandInFor = std::function<Tensor(const Parameter& parameter)>;
 
+/// Which memory the code of a trace changes before it reads an input for the last time. A job sees an input
+/// as it is when the run begins; eager code would see the change in one that lies there.
+class LateReads {
+ public:
+  LateReads() = default;
+  /// `seen`: what the code saw of each input. Before any pass, which may move reads.
+  LateReads(const Graph& traced, std::span<GraphValue* const> seen);
+  /// Throws InvalidArgument, which names `job`, for an input that lies in such memory.
+  void check(std::span<const Tensor> inputs, const char* job) const;
+
+ private:
+  struct LateRead {
+    size_t input = 0;
+    std::shared_ptr<Storage> changed;
+    size_t begin = 0, end = 0;  // bytes of it
+  };
+  std::vector<LateRead> reads_;
+};
+
 /// Calls `function` on traced inputs of `specs`, called `names`, and makes its results the outputs of the
 /// graph. Nodes are said to come from the module in whose call they were made, "layer1.0.conv1", or from
 /// `elsewhere` outside of modules. Modules that are called but are not the model's go to `snapshot`, and
 /// their variables become leaves. With `stand_in` the code sees float32 throughout: mixed parameters of all
 /// modules that are called as that gives them, and 16-bit inputs cast. Throws InvalidArgument, beside what
 /// the code throws, for tensors that are changed in place although they are made anew in every call.
-void trace_function(Tracer& tracer, const ModuleBase& model, const JobFunction& function,
-                    std::span<const TensorSpec> specs, std::span<const std::string> names,
-                    const std::string& elsewhere, ModuleSnapshot& snapshot, const StandInFor& stand_in = {});
+LateReads trace_function(Tracer& tracer, const ModuleBase& model, const JobFunction& function,
+                         std::span<const TensorSpec> specs, std::span<const std::string> names,
+                         const std::string& elsewhere, ModuleSnapshot& snapshot,
+                         const StandInFor& stand_in = {});
 
 /// Throws InvalidArgument, which names `job`, while this thread traces another job.
 void check_not_traced(const char* job);
@@ -112,11 +132,17 @@ class TracedConstants {
   std::vector<std::pair<std::shared_ptr<Storage>, uint64_t>> read_;
 };
 
+/// What a job that has traced its code must know of it later.
+struct TracedInference {
+  TracedConstants constants;
+  LateReads late_reads;
+};
+
 /// Traces `function` for inference on inputs of `specs`, in the mode in which the model is. With
 /// `in_float32`, mixed parameters are read as their float32 masters, and 16-bit inputs as float32. Throws
 /// InvalidArgument, beside what trace_function throws, for code that counts something or keeps a tensor that
 /// it computed.
-TracedConstants trace_inference(Graph& graph, const ModuleBase& model, const JobFunction& function,
+TracedInference trace_inference(Graph& graph, const ModuleBase& model, const JobFunction& function,
                                 std::span<const TensorSpec> specs, bool in_float32, ModuleSnapshot& snapshot);
 
 /// Where a job ran last: what a step writes beforehand (a learning rate, keys) and other programs of the job

@@ -32,6 +32,20 @@ void check_no_hooks(const Optimizer& optimizer) {
   }
 }
 
+/// What the host counts beside a step is written behind the step.
+void check_counters_are_not_read(const Graph& traced, std::span<const HostEffect> effects) {
+  for (const GraphValue* value : traced.memories()) {
+    const auto is_written = [&](const HostEffect& effect) {
+      return effect.written != nullptr && effect.written == value->tensor.storage();
+    };
+    SINTER_CHECK(
+        !value->is_used() || std::ranges::none_of(effects, is_written),
+        "[train_job] '{}' is a number that the host counts in each step, which ops of the step cannot "
+        "read; count in a buffer of your own, with ops",
+        value->name);
+  }
+}
+
 }  // namespace
 
 TrainJob::TrainJob(Traced, const ModuleBase& model, JobFunction function, Optimizer& optimizer,
@@ -126,8 +140,7 @@ void TrainJob::make_mixed() const {
   if (!is_mixed) model_.to_mixed(*options_.precision);
 }
 
-void TrainJob::trace_forward(Tracer& tracer, std::span<const TensorSpec> inputs,
-                             ModuleSnapshot& snapshot) const {
+void TrainJob::trace_forward(Tracer& tracer, std::span<const TensorSpec> inputs, Compiled& compiled) const {
   std::optional<SyncBatchNormScope> together;
   if (options_.sync_batch_norm && options_.communicator != nullptr) together.emplace(*options_.communicator);
   const std::string xy[] = {"x", "y"};
@@ -136,8 +149,8 @@ void TrainJob::trace_forward(Tracer& tracer, std::span<const TensorSpec> inputs,
   const auto widened = [](const Parameter& parameter) {
     return ops::cast(parameter.working(), DType::kFloat32);
   };
-  trace_function(tracer, model_, function_, inputs, names, "(loss)", snapshot,
-                 options_.precision ? widened : StandInFor());
+  compiled.late_reads = trace_function(tracer, model_, function_, inputs, names, "(loss)", compiled.model,
+                                       options_.precision ? widened : StandInFor());
 }
 
 // Ranks that would sum other gradients, or in another order, would give nonsense, or wait for ever. What they
@@ -184,9 +197,10 @@ std::unique_ptr<Graph> TrainJob::make_graph(std::span<const TensorSpec> inputs, 
   }
   {
     Tracer tracer(*graph);
-    trace_forward(tracer, inputs, compiled.model);
+    trace_forward(tracer, inputs, compiled);
     tracer.check_nothing_is_kept();
     compiled.host_effects = tracer.host_effects();
+    check_counters_are_not_read(*graph, compiled.host_effects);
     compiled.constants = TracedConstants(tracer);
   }
   SINTER_CHECK(!graph->outputs().empty() && graph->outputs()[0].value->spec.shape.numel() == 1,
@@ -233,6 +247,13 @@ std::unique_ptr<TrainJob::Compiled> TrainJob::compile(std::span<const TensorSpec
   agree_with_ranks(*graph);
   compiled->program = std::make_unique<Program>(std::move(graph), device_of_model(), options_.program);
   clock.finish("kernels and memory");
+  if (const size_t bytes = compiled->program->stats().arena_bytes;
+      options_.memory_limit && bytes > *options_.memory_limit) {
+    log::warning(
+        "[train_job] the step takes {} bytes between its calls, more than its memory_limit of {}: report() "
+        "tells why",
+        bytes, *options_.memory_limit);
+  }
   ++compilations_;
   return compiled;
 }
@@ -350,6 +371,7 @@ Tensor TrainJob::step(std::span<const Tensor> inputs, double learning_rate) {
   if (options_.communicator != nullptr && !specs.empty() && specs[0].shape.rank() > 0)
     check_parts("train_job", specs[0].shape[0], *options_.communicator);
   Compiled& compiled = compiled_for(specs, learning_rate, inputs);
+  compiled.late_reads.check(inputs, "train_job");
   optimizer_.set_learning_rate(learning_rate);
   if (options_.ema != nullptr) options_.ema->set_decay();
   compiled.random.begin_run();

@@ -216,7 +216,7 @@ class TrainJob {
   Tensor over_ranks(const Tensor& gradient) const;
   void agree_with_ranks(const Graph& graph);
   void make_mixed() const;
-  void trace_forward(Tracer& tracer, std::span<const TensorSpec> inputs, ModuleSnapshot& snapshot) const;
+  void trace_forward(Tracer& tracer, std::span<const TensorSpec> inputs, Compiled& compiled) const;
 
   const ModuleBase model_;
   JobFunction function_;

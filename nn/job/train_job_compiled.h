@@ -21,6 +21,7 @@ struct TrainJob::Compiled {
   Part part;
   std::vector<bool> sums;  // which parameters have a sum of gradients behind it
   TracedConstants constants;
+  LateReads late_reads;
   uint64_t optimizer_revision = 0, ema_revision = 0;
   std::vector<Tensor> scaler_tensors;
   GraphReport report;

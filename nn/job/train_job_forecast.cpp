@@ -85,11 +85,9 @@ std::vector<TrainJob::ForecastProgram> TrainJob::plan_series(std::span<const Ten
     }
     auto made = std::make_unique<Compiled>(model_, optimizer_.parameters());
     made->part = part;
-    std::unique_ptr<Graph> graph =
-        make_graph(inputs, 0.0, {},
-                   {.memory_limit = options.memory_limit ? options.memory_limit : options_.memory_limit,
-                    .forecast = true},
-                   *made);
+    std::unique_ptr<Graph> graph = make_graph(
+        inputs, 0.0, {},
+        {.memory_limit = options.memory_limit ? options.memory_limit : options_.memory_limit}, *made);
     note_sums(made->sums);
     auto program = Program::planned(std::move(graph), device_of_model(), options_.program, kernels);
     programs.push_back({std::move(made), std::move(program)});

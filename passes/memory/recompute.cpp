@@ -9,7 +9,8 @@
 //
 // Only what takes one pass over memory is computed again, and only from what is there at that time anyway.
 // The step in which most bytes are in use is relieved first, by the result that frees the most for each byte
-// that is moved to compute it again, until the limit is kept or nothing is left to be done. (T. Chen, B. Xu,
+// that is moved to compute it again, until the plan of all buffers keeps the limit or nothing is left to be
+// done. (T. Chen, B. Xu,
 // C. Zhang, C. Guestrin, "Training deep nets with sublinear memory cost", 2016, keep results at chosen places
 // and compute whole stretches again; here stretches are one call long, which costs bandwidth but no
 // convolution.)
@@ -17,7 +18,6 @@
 #include <optional>
 #include <vector>
 
-#include <sinter/core/base/log.h>
 #include <sinter/core/executor/lifetimes.h>
 #include <sinter/core/graph/tracer.h>
 #include <sinter/core/op/node.h>
@@ -37,15 +37,15 @@ struct Timeline {
   const Graph& graph;
   std::vector<GraphNode*> nodes;
   std::map<const GraphNode*, int> steps;
-  std::set<const GraphNode*> preparation;  // as the program that is made of the graph has it
+  const std::set<const GraphNode*>& preparation;
   GraphLifetimes lifetimes;
   size_t peak = 0;
   int fullest = 0;  // the first step with so many bytes
 
-  explicit Timeline(const Graph& given)
+  Timeline(const Graph& given, const std::set<const GraphNode*>& prepared)
       : graph(given),
         nodes(given.nodes()),
-        preparation(preparation_of(given)),
+        preparation(prepared),
         lifetimes(graph_lifetimes(given, true, preparation)) {
     for (size_t i = 0; i < nodes.size(); ++i) steps[nodes[i]] = static_cast<int>(i);
     std::vector<int64_t> changes(nodes.size() + 2, 0);
@@ -62,13 +62,6 @@ struct Timeline {
       peak = static_cast<size_t>(bytes);
       fullest = static_cast<int>(i);
     }
-  }
-  /// What a program takes for them: more than the peak where the buffers cannot lie that close.
-  size_t planned_bytes() const {
-    std::vector<BufferLifetime> buffers;
-    for (const GraphValue* value : buffers_in_order(graph, lifetimes))
-      buffers.push_back(lifetimes.buffers.at(value));
-    return plan_memory(buffers).bytes;
   }
   /// The last step that reads the value or a view of it; the end for outputs of the graph.
   int last_use(const GraphValue& root) const {
@@ -203,6 +196,16 @@ void apply(Graph& graph, const Candidate& candidate) {
   }
 }
 
+/// What a program of the graph takes for its buffers, or with less than `enough` an upper bound: more than
+/// the peak where they cannot lie that close.
+size_t planned_bytes(const Graph& graph, size_t enough) {
+  const GraphLifetimes lifetimes = graph_lifetimes(graph, true, preparation_of(graph));
+  std::vector<BufferLifetime> buffers;
+  for (const GraphValue* value : buffers_in_order(graph, lifetimes))
+    buffers.push_back(lifetimes.buffers.at(value));
+  return plan_memory(buffers, enough).bytes;
+}
+
 std::string megabytes(size_t bytes) {
   return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
 }
@@ -211,30 +214,33 @@ std::string megabytes(size_t bytes) {
 
 void recompute(Graph& graph, PassContext& context) {
   if (!context.memory_limit) return;
-  const size_t before = Timeline(graph).planned_bytes();
-  size_t freed = 0, moved = 0;
+  const size_t limit = *context.memory_limit;
+  const std::set<const GraphNode*> preparation = preparation_of(graph);
+  size_t before = 0, freed = 0, moved = 0;
+  size_t goal = limit;  // a peak that is worth a plan, which takes longer than to count
   // Each round takes one use of a result farther; the bound is for graphs in which two would displace each
   // other for ever.
   for (size_t rounds = 4 * graph.node_count();; --rounds) {
-    const Timeline time(graph);
-    // Planning takes longer than counting, which is a lower bound.
-    const size_t taken = time.peak <= *context.memory_limit ? time.planned_bytes() : time.peak;
-    if (taken <= *context.memory_limit) {
-      if (freed > 0) {
+    const Timeline time(graph, preparation);
+    before = std::max(before, time.peak);
+    // Whether the plan fits, or by how much not.
+    const auto fits = [&] {
+      const size_t taken = planned_bytes(graph, limit);
+      if (taken > limit) goal = time.peak - std::min(time.peak, std::max<size_t>((taken - limit) / 2, 1));
+      if (taken <= limit && freed > 0) {
         context.done(fmt::format("{} in place of {}, for {} that are moved", megabytes(taken),
                                  megabytes(before), megabytes(moved)));
       }
-      return;
-    }
+      return taken <= limit;
+    };
+    if (time.peak <= goal && fits()) return;
     const auto best = rounds > 0 ? best_candidate(time) : std::nullopt;
     if (!best) {
-      const std::string text = fmt::format(
-          "{} are in use at {}, more than the {} that are allowed, and nothing there can be computed again: "
-          "the step takes them all the same",
-          megabytes(taken), name_of(*time.nodes[static_cast<size_t>(time.fullest)]),
-          megabytes(*context.memory_limit));
-      context.missed(text);
-      if (!context.forecast) log::warning("[recompute] {}", text);
+      if (time.peak > goal && time.peak <= limit && fits()) return;  // that was not planned yet
+      context.missed(
+          fmt::format("{} are in use at {}{}, with {} allowed, and nothing there can be computed again",
+                      megabytes(time.peak), name_of(*time.nodes[static_cast<size_t>(time.fullest)]),
+                      time.peak <= limit ? ", and more as they can be laid out" : "", megabytes(limit)));
       return;
     }
     freed += best->value->spec.bytes();

@@ -32,8 +32,10 @@ Tensor BatchNorm::forward(const Tensor& x) const {
       "[{}] a cumulative average (without momentum) weighs each batch by a number that the host counts, "
       "which a job cannot repeat; give a momentum, or train eagerly",
       tag_);
-  const int64_t batches = is_training ? *num_batches_tracked.tensor().data<int64_t>() : 0;
-  const double momentum = options_.momentum.value_or(1.0 / static_cast<double>(batches + 1));
+  const auto cumulative = [&] {
+    return is_training ? 1.0 / static_cast<double>(*num_batches_tracked.tensor().data<int64_t>() + 1) : 1.0;
+  };
+  const double momentum = options_.momentum ? *options_.momentum : cumulative();
   const Communicator* const ranks = is_training ? SyncBatchNormScope::ranks() : nullptr;
   const Tensor y = ranks != nullptr
                        ? ops::sync_batch_norm(
@@ -45,7 +47,11 @@ Tensor BatchNorm::forward(const Tensor& x) const {
                                           .training = is_training,
                                           .layout = layout()});
   if (is_training) {
-    host_effect(running_mean.tensor(), [count = num_batches_tracked.tensor()] { ++*count.data<int64_t>(); });
+    const auto count_batch = [count = num_batches_tracked.tensor()] {
+      ++*count.data<int64_t>();
+      count.storage()->bump_version();
+    };
+    host_effect(running_mean.tensor(), count_batch, num_batches_tracked.tensor());
   }
   return y;
 }

@@ -364,5 +364,74 @@ TEST(JobLife, OptionsOutOfRangeAreRefused) {
   EXPECT_EQ(message_of([&] { job.step(Tensor(), batch(3, 1).y, 0.1); }), "[train_job] input 0 is undefined");
 }
 
+/// Scales by a number that host code reads.
+struct HostRead : Module {
+  explicit HostRead(std::function<double(const Tensor&)> reads) : read(std::move(reads)) {}
+  Tensor forward(const Tensor& x) const override { return x * read(number); }
+  Buffer number = buffer("number", Tensor::full({1}, 2.0));
+  std::function<double(const Tensor&)> read;
+};
+
+TEST(JobLife, HostCodeCannotReadWhatMayChange) {
+  const auto message = [](const std::function<double(const Tensor&)>& read) {
+    const HostRead model(read);
+    InferJob job(model);
+    return message_of([&] { job(floats({2}, 1)); });
+  };
+  const std::string expected =
+      "[trace] the value of a parameter, a buffer or another tensor that the job changes was asked for (by "
+      "item(), data() or the like) while the job was traced: float32 (1,) on cpu, which may hold something "
+      "else "
+      "in each run; compute with ops, or do it outside of the job";
+  EXPECT_EQ(message([](const Tensor& t) { return t.item(); }), expected);
+  EXPECT_EQ(message([](const Tensor& t) { return static_cast<double>(t.to_vector<float>()[0]); }), expected);
+  EXPECT_EQ(message([](const Tensor& t) { return static_cast<double>(*t.data<float>()); }), expected);
+  EXPECT_EQ(message([](const Tensor& t) { return std::stod(to_string(t)); }), expected);
+}
+
+TEST(JobLife, FollowsATensorThatHostCodeReads) {
+  const Tensor scale = Tensor::full({1}, 2.0);
+  const Sequential model(ReLU{});
+  InferJob job(model, [&](const Tensor& x) { return model(x) * scale.item(); });
+  const Tensor x = Tensor::full({2}, 1.0);
+  for (const double value : {2.0, 5.0, 5.0}) {
+    ops::fill_(scale, value);
+    EXPECT_EQ(job(x).to_vector<float>(), std::vector<float>(2, static_cast<float>(value)));
+  }
+}
+
+/// Adds how many batches its norm has seen.
+struct CountingNorm : Module {
+  Tensor forward(const Tensor& x) const override {
+    return norm(x) * 0.0 + ops::cast(norm.num_batches_tracked, DType::kFloat32);
+  }
+  BatchNorm1d norm = child("norm", BatchNorm1d(2));
+};
+
+TEST(JobLife, SeesWhatTheHostCountsBetweenCalls) {
+  const CountingNorm model;
+  InferJob job(model);
+  const Tensor x = floats({4, 2}, 1);
+  for (int i = 1; i <= 3; ++i) {
+    const NoGrad no_grad;
+    model.train(true);
+    model(x);
+    model.train(false);
+    EXPECT_EQ(job(x).to_vector<float>()[0], static_cast<float>(i));
+  }
+}
+
+TEST(JobLife, AStepDoesNotReadWhatTheHostCountsInIt) {
+  const CountingNorm model;
+  SGD sgd(model.parameters(), {});
+  TrainJob job(model, sgd, [&](const Tensor& x) { return ops::mean(model(x)); });
+  EXPECT_EQ(
+      message_of<InvalidArgument>([&] {
+        job.step({floats({4, 2}, 1)}, 0.1);
+      }),
+      "[train_job] 'norm.num_batches_tracked' is a number that the host counts in each step, which ops of "
+      "the step cannot read; count in a buffer of your own, with ops");
+}
+
 }  // namespace
 }  // namespace sinter::nn
