@@ -236,6 +236,20 @@ std::unique_ptr<Graph> TrainJob::make_graph(std::span<const TensorSpec> inputs, 
   return graph;
 }
 
+void TrainJob::warn_of_memory(const Compiled& compiled, size_t limit) {
+  const size_t bytes = compiled.program->stats().arena_bytes;
+  if (bytes <= limit) return;
+  std::string reason;
+  for (const passes::PassReport& pass : compiled.report.passes) {
+    if (pass.name == "recompute" && !pass.missed.empty()) reason = " (" + pass.missed.back() + ")";
+  }
+  log::warning(
+      "[recompute] {} bytes lie between the calls of a step, more than the memory limit of {}: the step "
+      "takes them all "
+      "the same{}",
+      bytes, limit, reason);
+}
+
 std::unique_ptr<TrainJob::Compiled> TrainJob::compile(std::span<const TensorSpec> inputs,
                                                       double learning_rate, std::span<const Tensor> data) {
   if (options_.precision) make_mixed();
@@ -247,13 +261,7 @@ std::unique_ptr<TrainJob::Compiled> TrainJob::compile(std::span<const TensorSpec
   agree_with_ranks(*graph);
   compiled->program = std::make_unique<Program>(std::move(graph), device_of_model(), options_.program);
   clock.finish("kernels and memory");
-  if (const size_t bytes = compiled->program->stats().arena_bytes;
-      options_.memory_limit && bytes > *options_.memory_limit) {
-    log::warning(
-        "[train_job] the step takes {} bytes between its calls, more than its memory_limit of {}: report() "
-        "tells why",
-        bytes, *options_.memory_limit);
-  }
+  if (options_.memory_limit) warn_of_memory(*compiled, *options_.memory_limit);
   ++compilations_;
   return compiled;
 }

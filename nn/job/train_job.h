@@ -99,6 +99,7 @@ struct TrainJobOptions {
 /// Model, optimiser, scaler and average must outlive the job. One call at a time, else InvalidArgument:
 /// threads that train need a model, an optimiser and a job each. A step that throws leaves all of them, the
 /// generator included, as eager code that failed at the same call: what came before the call has happened.
+/// But where code throws while it is traced, nothing has.
 class TrainJob {
  public:
   /// A step of `loss(model(x), y)`, with inputs x and y. Behind the loss, outputs() has what the model gave.
@@ -216,6 +217,7 @@ class TrainJob {
   Tensor over_ranks(const Tensor& gradient) const;
   void agree_with_ranks(const Graph& graph);
   void make_mixed() const;
+  static void warn_of_memory(const Compiled& compiled, size_t limit);
   void trace_forward(Tracer& tracer, std::span<const TensorSpec> inputs, Compiled& compiled) const;
 
   const ModuleBase model_;

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -70,6 +71,7 @@ class Workers {
     // Beside this program, wherever the build is.
     const std::string program =
         std::filesystem::read_symlink("/proc/self/exe").replace_filename("processes_worker").string();
+    if (!std::filesystem::exists(program)) throw std::runtime_error(program + " is not there");
     const pid_t id = fork();
     if (id == 0) {
       for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
