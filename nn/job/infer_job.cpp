@@ -23,7 +23,7 @@ struct InferJob::Compiled {
   /// Whether it computes what the model's code would, in evaluation mode.
   bool holds() const {
     return settings == SettingsSnapshot() && traced.constants.hold() && model.variables_hold() &&
-           model.called_modes_hold() && model.hooks_hold();
+           model.outside_modes_hold() && model.hooks_hold();
   }
 
   ModuleSnapshot model;
@@ -45,6 +45,7 @@ InferJob::InferJob(Traced, const ModuleBase& model, JobFunction function, const 
 InferJob::~InferJob() = default;
 
 std::unique_ptr<InferJob::Compiled> InferJob::compile(std::span<const Tensor> inputs) {
+  const GeneratorScope generator;
   auto compiled = std::make_unique<Compiled>(model_);
   GraphReport& report = compiled->report;
   for (const Tensor& input : inputs) report.inputs.push_back(input.spec());
@@ -83,9 +84,8 @@ std::string InferJob::reason_to_compile(std::span<const Tensor> inputs) const {
   const auto found = std::find_if(compiled_.rbegin(), compiled_.rend(), has_them);
   if (found == compiled_.rend()) return "other inputs";
   if (!(*found)->traced.constants.hold()) return "a tensor was changed that had been taken for a constant";
-  if (!(*found)->model.variables_hold())
-    return "a variable of the model was frozen, thawed, moved, converted or added";
-  if (!(*found)->model.called_modes_hold()) return "a mode of a module outside of the model was switched";
+  if (!(*found)->model.variables_hold()) return "a variable was frozen, thawed, moved, converted or added";
+  if (!(*found)->model.outside_modes_hold()) return "a mode of a module outside of the model was switched";
   if (!(*found)->model.hooks_hold()) return "a forward hook was added or taken away";
   return "a setting (TF32, deterministic, autotune, threads) was switched";
 }

@@ -6,7 +6,7 @@
 #include <sinter/core/runtime/event.h>
 #include <sinter/nn/job/job_trace.h>
 #include <sinter/nn/job/module_snapshot.h>
-#include <sinter/nn/module/stand_ins.h>
+#include <sinter/nn/module/variable_reads.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/random_key/random_key.h>
 #include <sinter/passes/random_base.h>
@@ -22,7 +22,8 @@ void declare_leaf(Graph& graph, const Variable& variable, const std::string& nam
   if (variable.is_mixed()) graph.memory(variable.master(), GraphValue::Kind::kLeaf, name + ".master");
 }
 
-/// Tells the tracer which module is being called.
+/// Tells the tracer which module is being called, and the snapshot what the code reads of modules outside of
+/// the model.
 class ScopeObserver final : public ModuleObserver {
  public:
   ScopeObserver(Tracer& tracer, const ModuleBase& model, const std::string& elsewhere,
@@ -30,10 +31,12 @@ class ScopeObserver final : public ModuleObserver {
       : tracer_(tracer),
         snapshot_(snapshot),
         stand_in_(stand_in),
+        reads_([this](const Variable& variable) { read_outside(variable); }),
         outer_(tracer.set_scope(elsewhere)),
         previous_(set_module_observer(this)) {
     for (const ModuleInfo& module : model.modules()) paths_.emplace(module.id, module.path);
-    for (const Parameter& parameter : model.parameters()) stand_in_for(parameter);
+    for (const Parameter& parameter : model.parameters()) expect(parameter);
+    for (const Buffer& buffer : model.buffers()) expect(buffer);
   }
   ~ScopeObserver() override {
     set_module_observer(previous_);
@@ -44,12 +47,7 @@ class ScopeObserver final : public ModuleObserver {
 
   void enter(const void* id) override {
     const auto found = paths_.find(id);
-    if (found == paths_.end()) {
-      for (const Variable& variable : snapshot_.add_called(id)) {
-        declare_leaf(tracer_.graph(), variable, "(borrowed)." + variable.name());
-        stand_in_for(variable);
-      }
-    }
+    if (found == paths_.end()) snapshot_.add_outside(id);
     scopes_.push_back(tracer_.set_scope(found != paths_.end() ? found->second : "(borrowed)"));
     if (previous_ != nullptr) previous_->enter(id);
   }
@@ -58,17 +56,29 @@ class ScopeObserver final : public ModuleObserver {
     scopes_.pop_back();
     if (previous_ != nullptr) previous_->leave(id, output);
   }
+  void ask_mode(const void* id) override {
+    if (!paths_.contains(id)) snapshot_.add_outside(id);
+    if (previous_ != nullptr) previous_->ask_mode(id);
+  }
 
  private:
-  void stand_in_for(const Variable& variable) {
-    if (stand_in_ && variable.is_mixed() && !stand_ins_.has(variable))
-      stand_ins_.set(variable, stand_in_(variable));
+  void expect(const Variable& variable) {
+    if (stand_in_ && variable.is_mixed()) {
+      reads_.stand_in(variable, stand_in_(variable));
+    } else {
+      reads_.expect(variable);
+    }
+  }
+  void read_outside(const Variable& variable) {
+    snapshot_.add(variable);
+    declare_leaf(tracer_.graph(), variable, "(borrowed)." + variable.name());
+    expect(variable);
   }
 
   Tracer& tracer_;
   ModuleSnapshot& snapshot_;
   const StandInFor& stand_in_;
-  VariableStandIns stand_ins_;
+  VariableReads reads_;
   std::string outer_;
   ModuleObserver* previous_;
   std::map<const void*, std::string> paths_;
@@ -182,7 +192,6 @@ void JobRandom::finish_trace(Graph& graph, Device device) {
       default_generator().host_draws() == host_draws_,
       "[trace] the traced code drew random numbers on the host, which would be the same in every run; "
       "draw them with ops, such as dropout, or outside of the job and give them to it as an input");
-  default_generator() = Generator(start_);
   const Untraced untraced;
   const Tensor base = ops::update::random_key(start_, device);
   if (passes::rebase_random_keys(graph, base, start_, blocks_) > 0) base_ = base;

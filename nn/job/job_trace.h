@@ -156,15 +156,27 @@ class JobStream {
   Stream last_;
 };
 
+/// Sets the thread's generator back to where it stands now, at its end: a trace is no run, and one that fails
+/// leaves nothing behind.
+class GeneratorScope {
+ public:
+  GeneratorScope() = default;
+  ~GeneratorScope() { default_generator() = Generator(key_); }
+  GeneratorScope(const GeneratorScope&) = delete;
+  GeneratorScope& operator=(const GeneratorScope&) = delete;
+
+ private:
+  const RandomKey key_ = default_generator().key();
+};
+
 /// The keys of a job's random numbers, which the thread's generator gives anew at every run.
 class JobRandom {
  public:
   /// Notes where the thread's generator stands.
   JobRandom() : start_(default_generator().key()) {}
 
-  /// Sets the generator back to where it stood, since a trace is no run, and lets the keys in `graph` follow
-  /// a tensor of this object. Throws InvalidArgument for numbers that no run could draw anew: those that host
-  /// code drew, and those of another generator.
+  /// Lets the keys in `graph` follow a tensor of this object. Throws InvalidArgument for numbers that no run
+  /// could draw anew: those that host code drew, and those of another generator.
   void finish_trace(Graph& graph, Device device);
   /// Whether a run draws random numbers.
   bool draws() const { return base_.defined(); }

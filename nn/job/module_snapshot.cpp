@@ -29,18 +29,12 @@ ModuleSnapshot::ModuleSnapshot(const ModuleBase& model, std::span<const Paramete
   for (const Parameter& parameter : parameters) add(parameter);
 }
 
-std::vector<Variable> ModuleSnapshot::add_called(const void* id) {
+void ModuleSnapshot::add_outside(const void* id) {
   const auto is_it = [id](const Part& part) { return part.node.get() == id; };
-  if (std::ranges::any_of(own_, is_it) || std::ranges::any_of(called_, is_it)) return {};
+  if (std::ranges::any_of(own_, is_it) || std::ranges::any_of(outside_, is_it)) return;
   // Nobody but its handles changes it, and they are not constant.
   auto* const node = const_cast<ModuleBase::Node*>(static_cast<const ModuleBase::Node*>(id));
-  called_.push_back(part_of(node->shared_from_this()));
-  std::vector<Variable> variables;
-  for (const auto& entry : node->entries) {
-    add(entry.variable);
-    variables.push_back(entry.variable);
-  }
-  return variables;
+  outside_.push_back(part_of(node->shared_from_this()));
 }
 
 void ModuleSnapshot::add(const Variable& variable) {
@@ -59,7 +53,7 @@ bool ModuleSnapshot::hooks_hold() const {
     return std::ranges::equal(part.hooks, part.node->living_hooks(),
                               [](const auto& then, const auto& now) { return then.lock() == now; });
   };
-  return std::ranges::all_of(own_, hold) && std::ranges::all_of(called_, hold);
+  return std::ranges::all_of(own_, hold) && std::ranges::all_of(outside_, hold);
 }
 
 bool ModuleSnapshot::variables_hold() const {
@@ -67,7 +61,7 @@ bool ModuleSnapshot::variables_hold() const {
     return members_of(*part.node) == part.members && layout_of(*part.node) == part.layout;
   };
   return tensors_hold() && std::ranges::all_of(own_, has_same_members) &&
-         std::ranges::all_of(called_, has_same_members) &&
+         std::ranges::all_of(outside_, has_same_members) &&
          std::ranges::all_of(entries_, [](const Entry& entry) {
            return entry.tensor.requires_grad() == entry.requires_grad;
          });

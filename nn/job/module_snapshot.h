@@ -14,16 +14,18 @@ class ModuleSnapshot {
  public:
   /// Of a model and all modules in it, and of parameters that need not be among theirs.
   explicit ModuleSnapshot(const ModuleBase& model, std::span<const Parameter> parameters = {});
-  /// Also of a module outside of the model that the traced code called; `id` is that of ModuleInfo. Gives its
-  /// variables, none if it is known already.
-  std::vector<Variable> add_called(const void* id);
+  /// Also of a module outside of the model that the traced code called, or whose mode it asked for: without
+  /// its variables. `id` is that of ModuleInfo.
+  void add_outside(const void* id);
+  /// Also of a variable that the traced code read.
+  void add(const Variable& variable);
 
   /// Whether all of it is still so: no mode was switched, no forward hook added or taken away, no member
   /// added, nothing frozen or thawed, moved, converted or brought to another layout. Values may have changed.
   bool holds() const { return modes_hold() && hooks_hold() && variables_hold(); }
-  bool modes_hold() const { return modes_hold(own_) && called_modes_hold(); }
+  bool modes_hold() const { return modes_hold(own_) && outside_modes_hold(); }
   /// Of the modules outside of the model only.
-  bool called_modes_hold() const { return modes_hold(called_); }
+  bool outside_modes_hold() const { return modes_hold(outside_); }
   /// Whether the modules have the same forward hooks.
   bool hooks_hold() const;
   bool variables_hold() const;
@@ -45,9 +47,8 @@ class ModuleSnapshot {
   };
   static bool modes_hold(const std::vector<Part>& parts);
   static Part part_of(const std::shared_ptr<ModuleBase::Node>& node);
-  void add(const Variable& variable);
 
-  std::vector<Part> own_, called_;
+  std::vector<Part> own_, outside_;
   std::vector<Entry> entries_;
 };
 

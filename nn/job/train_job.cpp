@@ -298,8 +298,7 @@ std::string TrainJob::reason_to_compile(std::span<const TensorSpec> inputs) cons
   if (!(last.part == next_part())) return "another part of the calls that make one update";
   if (!last.model.modes_hold()) return "a mode of the model was switched";
   if (!last.model.hooks_hold()) return "a forward hook was added or taken away";
-  if (!last.model.variables_hold())
-    return "a variable of the model was frozen, thawed, moved, converted or added";
+  if (!last.model.variables_hold()) return "a variable was frozen, thawed, moved, converted or added";
   if (!last.constants.hold()) return "a tensor was changed that had been taken for a constant";
   if (last.optimizer_revision != optimizer_.revision())
     return "an option or the state of the optimiser was exchanged";
@@ -315,15 +314,10 @@ TrainJob::Compiled& TrainJob::compiled_for(std::span<const TensorSpec> inputs, d
   if (Compiled* const found = find_compiled(inputs, data)) return *found;
   const std::string reason = reason_to_compile(inputs);
   if (!compiled_.empty()) log::info("[train_job] another graph is made: {}", reason);
-  const RandomKey before = default_generator().key();
-  try {
-    std::unique_ptr<Compiled> made = compile(inputs, learning_rate, data);
-    made->report.reason = reason;
-    keep(std::move(made));
-  } catch (...) {
-    default_generator() = Generator(before);
-    throw;
-  }
+  const GeneratorScope generator;
+  std::unique_ptr<Compiled> made = compile(inputs, learning_rate, data);
+  made->report.reason = reason;
+  keep(std::move(made));
   return *compiled_.back();
 }
 

@@ -62,7 +62,6 @@ struct TrainJob::ForecastScope {
   ~ForecastScope() {
     job.calls_of_series_ = calls;
     job.summed_ = summed;
-    default_generator() = Generator(key);
   }
   ForecastScope(const ForecastScope&) = delete;
   ForecastScope& operator=(const ForecastScope&) = delete;
@@ -70,7 +69,7 @@ struct TrainJob::ForecastScope {
   TrainJob& job;
   const int calls = job.calls_of_series_;
   const std::vector<std::optional<int64_t>> summed = job.summed_;
-  const RandomKey key = default_generator().key();
+  const GeneratorScope generator;
 };
 
 std::vector<TrainJob::ForecastProgram> TrainJob::plan_series(std::span<const TensorSpec> inputs,

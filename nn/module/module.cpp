@@ -134,7 +134,7 @@ void ModuleBase::train(bool mode) const {
   node_->set_training(mode);
 }
 bool ModuleBase::training() const {
-  ModuleCall::check_mode(*this);
+  ModuleCall::ask_mode(*this);
   return node_->trains();
 }
 

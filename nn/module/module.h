@@ -211,6 +211,8 @@ class ModuleObserver {
   virtual void enter(const void* id) = 0;
   /// `output` is null unless the module gives one tensor, and after an exception.
   virtual void leave(const void* id, const Tensor* output) = 0;
+  /// Somebody asks for its mode.
+  virtual void ask_mode(const void* /*id*/) {}
 };
 
 /// Installs `observer` for this thread, nullptr for none, and gives the one before. It is not owned.
@@ -231,8 +233,9 @@ class ModuleCall {
 
  private:
   friend class ModuleBase;
-  /// Throws InvalidArgument if `module` is being called and not registered, so that nobody sets its mode.
-  static void check_mode(const ModuleBase& module);
+  /// Tells the observer. Throws InvalidArgument if `module` is being called and not registered, so that
+  /// nobody sets its mode.
+  static void ask_mode(const ModuleBase& module);
 
   const ModuleBase& module_;
   ModuleCall* const outer_;

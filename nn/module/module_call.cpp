@@ -64,7 +64,9 @@ std::vector<std::shared_ptr<void>> ModuleBase::forward_hooks() const {
   return node_->living_hooks();
 }
 
-void ModuleCall::check_mode(const ModuleBase& module) {
+void ModuleCall::ask_mode(const ModuleBase& module) {
+  if (module_observer != nullptr) [[unlikely]]
+    module_observer->ask_mode(module.node_.get());
   const ModuleCall* const call = innermost;
   if (call == nullptr || call->registered_ || call->module_.node_ != module.node_) return;
   throw_error<InvalidArgument>(

@@ -2,8 +2,8 @@
 
 #include <sinter/core/op/node.h>
 #include <sinter/nn/module/clone_scope.h>
-#include <sinter/nn/module/stand_ins.h>
 #include <sinter/nn/module/variable.h>
+#include <sinter/nn/module/variable_reads.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/copy/copy.h>
 #include <sinter/ops/permute/permute.h>
@@ -11,7 +11,7 @@
 namespace sinter::nn {
 namespace {
 
-thread_local const VariableStandIns* current_stand_ins = nullptr;
+thread_local VariableReads* current_reads = nullptr;
 
 /// A copy of filters in the other layout: `layout`.
 Tensor turned(const Tensor& filters, Layout layout) {
@@ -23,8 +23,8 @@ Tensor turned(const Tensor& filters, Layout layout) {
 
 }  // namespace
 
-const VariableStandIns* Variable::set_stand_ins(const VariableStandIns* stand_ins) {
-  return std::exchange(current_stand_ins, stand_ins);
+VariableReads* Variable::set_reads(VariableReads* reads) {
+  return std::exchange(current_reads, reads);
 }
 
 Variable::Variable(std::string name, const Tensor& canonical, const VariableOptions& options)
@@ -51,12 +51,11 @@ Variable Variable::renamed(std::string name) const {
 }
 
 const Tensor& Variable::tensor() const {
-  if (!is_mixed()) return master();
-  if (current_stand_ins != nullptr) [[unlikely]] {
-    const auto found = current_stand_ins->tensors_.find(slot_.get());
-    if (found != current_stand_ins->tensors_.end()) return found->second;
+  if (current_reads != nullptr && slot_ != nullptr) [[unlikely]] {
+    const Tensor& other = current_reads->see(*this);
+    if (other.defined()) return other;
   }
-  return slot_->working;
+  return is_mixed() ? slot_->working : master();
 }
 
 const Tensor& Variable::master() const {

@@ -15,7 +15,7 @@
 
 namespace sinter::nn {
 
-class VariableStandIns;
+class VariableReads;
 
 /// How a module keeps a variable.
 struct VariableOptions {
@@ -61,8 +61,8 @@ class Variable {
   bool is_same(const Variable& other) const { return slot_ == other.slot_; }
   const VariableOptions& options() const { return slot_->options; }
 
-  /// The tensor as the module works with it; a leaf of autograd. While a job is traced, a stand-in may take
-  /// its place (nn/module/stand_ins.h).
+  /// The tensor as the module works with it; a leaf of autograd. While a job is traced, another may take
+  /// its place (nn/module/variable_reads.h).
   const Tensor& tensor() const;
   /// The tensor that holds the value: what optimisers update. After changing it otherwise than by assign(),
   /// call refresh_working().
@@ -115,7 +115,7 @@ class Variable {
   void to_mixed(DType dtype) const;
 
  private:
-  friend class VariableStandIns;
+  friend class VariableReads;
   friend class ModuleBase;
 
   struct Slot {
@@ -125,7 +125,7 @@ class Variable {
     int64_t freezes = 0;
   };
   bool is_permuted(const Tensor& tensor) const { return layout() == Layout::kNHWC && tensor.rank() == 4; }
-  static const VariableStandIns* set_stand_ins(const VariableStandIns* stand_ins);
+  static VariableReads* set_reads(VariableReads* reads);
   static std::shared_ptr<Slot> clone_slot(const Slot& slot);
   void replace(const Tensor& master, const Tensor& working, const Tensor& grad) const;
 

@@ -1,8 +1,11 @@
 // Inference by jobs: the values of eager code in evaluation mode, with the present weights.
 #include <set>
 
+#include <sinter/core/runtime/random.h>
 #include <sinter/nn/job/infer_job.h>
 #include <sinter/ops/cast/cast.h>
+#include <sinter/ops/dropout/dropout.h>
+#include <sinter/ops/matmul/matmul.h>
 
 #include "nn/job/job_test_support.h"
 
@@ -165,6 +168,17 @@ TEST(InferJob, RefusesAPrecisionThatIsNone) {
   const ResNet model = trained(Layout::kNCHW, {});
   EXPECT_EQ(message_of([&] { InferJob(model, {.precision = DType::kFloat64}); }),
             "[infer_job] expected a precision of float16 or bfloat16 but got float64");
+}
+
+TEST(InferJob, LeavesTheGeneratorWhereItWasIfItsCodeThrows) {
+  const Linear model(4, 4);
+  InferJob infer(model, [&](const Tensor& x) { return ops::matmul(ops::dropout(model(x), 0.5), x); });
+  manual_seed(5);
+  const RandomKey before = default_generator().key();
+  EXPECT_THROW(infer(floats({3, 4}, 1)), InvalidArgument);
+  EXPECT_EQ(default_generator().key().offset, before.offset);
+  EXPECT_NO_THROW(infer(floats({4, 4}, 1)));
+  EXPECT_GT(default_generator().key().offset, before.offset) << "a run draws";
 }
 
 TEST(InferJob, KeepsItsResultsWhileTheyAreHeld) {

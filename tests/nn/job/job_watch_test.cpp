@@ -169,6 +169,54 @@ TEST(JobWatch, ModulesOutsideOfTheModelAreWatched) {
   }
 }
 
+TEST(JobWatch, MembersThatAreReadWithoutACallAreWatched) {
+  manual_seed(3);
+  const Conv2d filters(2, 2, 3);
+  filters.weight.set_requires_grad(false);
+  const BatchNorm2d norm(2);
+  const Linear model(2, 3);
+  SGD sgd(model.parameters());
+  const auto result = [&](const Tensor& x) {
+    const Tensor weight = ops::cast(filters.weight, DType::kFloat32);
+    Tensor scale = ops::mean(weight, {0, 2, 3}) + norm.running_mean;
+    if (norm.training()) scale = scale * 2;
+    return ops::sum(ops::square(model(x * scale)));
+  };
+  for (const bool with_passes : {false, true}) {
+    const auto passes = with_passes ? TrainJobOptions().passes : kPlain.passes;
+    InferJob infer(model, result, {.passes = passes});
+    TrainJob train(model, sgd, result, {.passes = passes});
+    int compilations = 0;
+    const auto expect_eager = [&](const char* what, bool other_graph) {
+      const Tensor x = floats({5, 2}, 4);
+      compilations += other_graph ? 1 : 0;
+      EXPECT_EQ(infer(x).item(), result(x).item()) << what;
+      const State before = model.state();
+      const double expected = result(x).item();
+      EXPECT_EQ(train.step({x}, 0.1).item(), expected) << what;
+      model.load_state(before);
+      EXPECT_EQ(infer.compilations(), compilations) << what;
+      EXPECT_EQ(train.compilations(), compilations) << what;
+    };
+    expect_eager("first", true);
+    ops::fill_(norm.running_mean, 0.5);
+    filters.weight.assign(ops::full({2, 2, 3, 3}, with_passes ? 0.3 : 0.7));
+    expect_eager("values", false);
+    filters.to(DType::kFloat16);
+    expect_eager("converted", true);
+    ops::fill_(filters.weight, 0.1);
+    expect_eager("values of what was converted", false);
+    filters.to(DType::kFloat32);
+    expect_eager("back", true);
+    norm.eval();
+    expect_eager("mode", true);
+    ops::fill_(norm.running_mean, 0.25);
+    expect_eager("buffers", false);
+    norm.train();
+    expect_eager("mode again", false);
+  }
+}
+
 TEST(JobWatch, TensorsThatWereTakenForConstantAreWatched) {
   const Net model;
   SGD sgd(model.parameters());

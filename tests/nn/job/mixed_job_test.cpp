@@ -252,6 +252,23 @@ TEST(MixedJob, CallsOtherMixedModels) {
   }
 }
 
+TEST(MixedJob, ReadsMembersOfOtherMixedModelsInFloat32) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    const Linear model(8, 2), table(4, 8), wide_table = clone(table);
+    table.to_mixed(dtype);
+    const auto result = [&model](const Linear& of) {
+      return [&model, &of](const Tensor& x) { return model(ops::linear(x, of.weight, of.bias)).mean(); };
+    };
+    const Tensor x = floats({4, 4}, 1);
+    SGD sgd(model.parameters());
+    const double expected = result(wide_table)(x).item();
+    InferJob infer(model, result(table), {.precision = dtype});
+    EXPECT_NEAR(infer(x).item(), expected, 0.01);
+    TrainJob train(model, sgd, result(table), {.precision = dtype});
+    EXPECT_NEAR(train.step({x}, 0.1).item(), expected, 0.01);
+  }
+}
+
 TEST(MixedJob, LeavesFrozenParametersAlone) {
   const Varied model;
   model.first.weight.tensor().set_requires_grad(false);
