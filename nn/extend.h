@@ -1,6 +1,8 @@
 // For own ops and own passes, beside <sinter/sinter.h>: the registry, calls, attributes and kernels,
 // gradients of ops, graphs of jobs and what rewrites them, and the ops in ops::vjp, ops::fused and
-// ops::update that programs do without. What is here, and in namespaces called detail, may change with a
+// ops::update that programs do without. Jobs take for granted that kernels are functions of their inputs and
+// attributes: calls may be merged, left out, made once, or captured. What an op keeps from call to call is a
+// tensor among its mutated inputs. What is here, and in namespaces called detail, may change with a
 // minor version.
 #pragma once
 

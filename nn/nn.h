@@ -27,7 +27,10 @@
 #include <sinter/nn/data/formats/load_image.h>
 #include <sinter/nn/data/formats/open_dataset.h>
 #include <sinter/nn/data/make_dataset.h>
+#include <sinter/nn/data/records/record_dataset.h>
+#include <sinter/nn/data/records/record_writer.h>
 #include <sinter/nn/data/records/verification_set.h>
+#include <sinter/nn/data/shards/shard_dataset.h>
 #include <sinter/nn/export/onnx.h>
 #include <sinter/nn/init/init.h>
 #include <sinter/nn/init/whitening.h>

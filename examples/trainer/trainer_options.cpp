@@ -14,14 +14,13 @@
 namespace sinter::examples {
 
 void add_arithmetic_rows(OptionTable& table, TrainerOptions& options) {
-  table
-      .add(
-          "--layout", options.layout,
-          [&options](const std::string& name) {
-            options.layout = name == "nhwc" ? Layout::kNHWC : Layout::kNCHW;
-          },
-          one_of({"nchw", "nhwc"}), "Order of the axes inside the network (nhwc on a GPU, else nchw)")
-      .not_kept();
+  table.add(
+      "--layout", options.given_layout,
+      [&options](const std::string& name) {
+        options.given_layout = name;
+        options.layout = name == "nhwc" ? Layout::kNHWC : Layout::kNCHW;
+      },
+      one_of({"nchw", "nhwc"}), "Order of the axes inside the network (nhwc on a GPU, else nchw)");
   table.add("--precision", options.precision, one_of({"f32", "tf32", "mixed-f16", "mixed-bf16"}),
             "Arithmetic: float32, float32 with products in TF32, or 16 bits with float32 weights beside them "
             "(mixed-f16 on a GPU, else f32)");

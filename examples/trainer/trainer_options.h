@@ -30,8 +30,9 @@ using OutputFiles = std::vector<std::pair<const char*, const std::string&>>;
 struct TrainerOptions : StepOptions, PlanOptions {
   std::string data;
   std::optional<Layout> layout;
-  std::optional<std::string> precision;  // f32, tf32, mixed-f16 or mixed-bf16
-  bool sync_batch_norm = false;          // norms take the statistics of all processes together
+  std::optional<std::string> given_layout;  // what recipes keep, as the default is another on a GPU
+  std::optional<std::string> precision;     // f32, tf32, mixed-f16 or mixed-bf16
+  bool sync_batch_norm = false;             // norms take the statistics of all processes together
   uint64_t seed = 0;
 
   std::string device = "auto";  // auto: a GPU if there is one

@@ -99,13 +99,15 @@ void TrainerBase::restore_counts(const nn::CheckpointData& data) {
 }
 
 bool TrainerBase::restore_place(const nn::CheckpointData& data, bool same_data) {
+  nn::data::DataLoaderState own = train_loader_.state();
   const nn::data::DataLoaderState saved = {.epoch = data.value<int64_t>("loader_epoch"),
                                            .batch = data.value<int64_t>("loader_batch"),
                                            .seed = data.value<uint64_t>("loader_seed"),
                                            .batch_size = data.value<int64_t>("loader_batch_size"),
                                            .dataset_size = data.value<int64_t>("loader_dataset_size"),
-                                           .sampler = value_or(data, "loader_sampler", uint64_t{0})};
-  nn::data::DataLoaderState own = train_loader_.state();
+                                           .sampler = value_or(data, "loader_sampler", uint64_t{0}),
+                                           .shuffle = own.shuffle,
+                                           .drop_last = own.drop_last};
   own.epoch = saved.epoch;
   own.batch = saved.batch;
   clear_stats();

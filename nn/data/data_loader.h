@@ -109,8 +109,8 @@ struct DataLoaderOptions {
 };
 
 /// Where a loader stands, for checkpoints; of how many shards it is one is no part of it, since all of them
-/// stand at the same place. Everything but epoch and batch is there to refuse a loader that would give other
-/// batches.
+/// stand at the same place. Everything but epoch and batch is there to refuse a loader that would give the
+/// samples in another order or in other batches.
 struct DataLoaderState {
   int64_t epoch = 0;
   int64_t batch = 0;  ///< batches of the epoch that were handed out
@@ -118,6 +118,8 @@ struct DataLoaderState {
   int64_t batch_size = 0;  ///< of all shards together
   int64_t dataset_size = 0;
   uint64_t sampler = 0;  ///< a fingerprint of the sampler's first epoch; 0 without one
+  bool shuffle = false;
+  bool drop_last = false;
   bool operator==(const DataLoaderState&) const = default;
 };
 
@@ -164,8 +166,9 @@ class DataLoader {
 
   DataLoaderState state() const;
   /// Continues as the loader that gave this state would have, without reading what lies before; the next loop
-  /// over the loader is over the rest of that epoch. Throws InvalidArgument, and changes nothing, if the
-  /// state is of other data or options.
+  /// over the loader is over the rest of that epoch. Throws InvalidArgument, and changes nothing, if one of
+  /// the fields beside the place is another than here. What the samples are, and what transforms make of
+  /// them, is not compared.
   void load_state(const DataLoaderState& state);
   /// Moves to the start of an epoch.
   void start_epoch(int64_t epoch);

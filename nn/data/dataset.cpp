@@ -4,6 +4,7 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -274,17 +275,21 @@ TrainTestSplit stratified_split(const std::shared_ptr<const Dataset>& dataset, d
   const std::vector<int64_t> labels = dataset->labels();
   SINTER_CHECK(static_cast<int64_t>(labels.size()) == dataset->size(),
                "[stratified_split] expected a data set that knows its labels");
-  std::vector<std::vector<int64_t>> classes(static_cast<size_t>(dataset->num_classes()));
-  for (size_t i = 0; i < labels.size(); ++i)
-    classes[static_cast<size_t>(labels[i])].push_back(static_cast<int64_t>(i));
+  const int64_t named = dataset->num_classes();
+  std::map<int64_t, std::vector<int64_t>> classes;
+  for (size_t i = 0; i < labels.size(); ++i) {
+    SINTER_CHECK(labels[i] >= 0 && (named == 0 || labels[i] < named),
+                 "[stratified_split] expected labels {} but sample {} has {}",
+                 named == 0 ? ">= 0" : fmt::format("from 0 to {}", named - 1), i, labels[i]);
+    classes[labels[i]].push_back(static_cast<int64_t>(i));
+  }
   std::vector<int64_t> train, test;
-  for (size_t label = 0; label < classes.size(); ++label) {
-    const std::vector<int64_t>& members = classes[label];
+  for (const auto& [label, members] : classes) {
     const auto count = static_cast<int64_t>(members.size());
     int64_t taken = std::llround(static_cast<double>(count) * fraction);
     if (count > 1) taken = std::clamp<int64_t>(taken, 1, count - 1);
     // Epochs of a loader are numbers from 0 on, random_split's is -1.
-    const auto order = shuffled_indices(count, seed, -2 - static_cast<int64_t>(label));
+    const auto order = shuffled_indices(count, seed, -2 - label);
     for (int64_t i = 0; i < count; ++i)
       (i < taken ? test : train).push_back(members[static_cast<size_t>(order[static_cast<size_t>(i)])]);
   }

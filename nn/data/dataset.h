@@ -170,7 +170,8 @@ std::vector<std::shared_ptr<const Dataset>> random_split(const std::shared_ptr<c
 /// Deals the samples of every class out in two parts, for training and for testing: of a class of n samples,
 /// n * fraction, rounded, go to the second, but at least one, and at most n - 1, if n > 1. Each part keeps
 /// the order of the data set. Which samples go depends on the class's size, its number and `seed` alone.
-/// Throws InvalidArgument unless 0 < fraction < 1, and for a data set that does not know its labels.
+/// Throws InvalidArgument unless 0 < fraction < 1, for a data set that does not know its labels, and for
+/// labels that are negative or beyond the classes that have names.
 struct TrainTestSplit {
   std::shared_ptr<const Dataset> train, test;
 };

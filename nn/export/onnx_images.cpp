@@ -91,18 +91,25 @@ OnnxInts all_pads(const std::array<PoolAxis, 2>& axes) {
   return {axes[0].before, axes[1].before, axes[0].after + axes[0].overhang, axes[1].after + axes[1].overhang};
 }
 
+/// A border of `value` around the image.
+std::string padded(OnnxCall& call, const OnnxInts& pads, double value) {
+  const std::string all = call.ints({0, 0, pads[0], pads[1], 0, 0, pads[2], pads[3]});
+  return call.node("Pad", {call.input(0), all, call.number(value)}, {{"mode", "constant"}});
+}
+
 void max_pool2d(OnnxCall& call) {
   if (call.is_read(1)) call.refuse("the places of the maxima are read");
   const std::array<PoolAxis, 2> axes = pool_axes(call);
-  std::vector<OnnxAttribute> attributes = pool_attributes(axes, all_pads(axes));
+  std::string x = call.input(0);
+  OnnxInts pads = all_pads(axes);
+  // Runtimes take no padding as wide as the kernel, which dilated windows may hang over.
+  if (pads[2] >= axes[0].kernel || pads[3] >= axes[1].kernel) {
+    x = padded(call, pads, -std::numeric_limits<double>::infinity());
+    pads = {0, 0, 0, 0};
+  }
+  std::vector<OnnxAttribute> attributes = pool_attributes(axes, pads);
   attributes.emplace_back("dilations", OnnxInts{axes[0].dilation, axes[1].dilation});
-  call.give(call.node("MaxPool", {call.input(0)}, attributes));
-}
-
-/// Zeros around the image.
-std::string zero_padded(OnnxCall& call, const OnnxInts& pads) {
-  const std::string all = call.ints({0, 0, pads[0], pads[1], 0, 0, pads[2], pads[3]});
-  return call.node("Pad", {call.input(0), all}, {{"mode", "constant"}});
+  call.give(call.node("MaxPool", {x}, attributes));
 }
 
 /// Without ceil_mode, for which runtimes compute other divisors than PyTorch does.
@@ -118,7 +125,7 @@ void avg_pool2d(OnnxCall& call) {
     return call.node("AveragePool", {x}, attributes);
   };
   if (const int64_t divisor = call.attribute<int64_t>("divisor"); divisor != 0) {
-    const std::string mean = pool(pads == none ? call.input(0) : zero_padded(call, pads), none, 0);
+    const std::string mean = pool(pads == none ? call.input(0) : padded(call, pads, 0.0), none, 0);
     const double factor = static_cast<double>(axes[0].kernel * axes[1].kernel) / static_cast<double>(divisor);
     call.give(call.node("Mul", {mean, call.number(factor)}));
   } else if (!call.attribute<bool>("count_include_pad")) {
@@ -126,7 +133,7 @@ void avg_pool2d(OnnxCall& call) {
   } else if (overhang == none) {
     call.give(pool(call.input(0), pads, 1));
   } else {  // the padding counts, what windows hang over beyond it does not
-    call.give(pool(own == none ? call.input(0) : zero_padded(call, own), overhang, 0));
+    call.give(pool(own == none ? call.input(0) : padded(call, own, 0.0), overhang, 0));
   }
 }
 

@@ -41,6 +41,7 @@ std::unique_ptr<Graph> trace(const ModuleBase& model, const JobFunction& functio
                              std::span<const TensorSpec> inputs, const OnnxOptions& options) {
   const auto is_mixed = [](const Parameter& parameter) { return parameter.is_mixed(); };
   auto graph = std::make_unique<Graph>();
+  const GeneratorScope generator;
   JobRandom random;
   ModuleSnapshot snapshot(model);
   trace_inference(*graph, model, function, inputs, std::ranges::any_of(model.parameters(), is_mixed),

@@ -18,6 +18,34 @@ DType average_dtype(const Tensor& parameter) {
   return accumulate_dtype(parameter.dtype());
 }
 
+/// The averages in canonical layout, as "average.<name>".
+State state_of(const std::vector<detail::AverageSlot>& slots) {
+  State state;
+  for (const detail::AverageSlot& slot : slots) {
+    state["average." + slot.variable.name()] =
+        slot.variable.to_canonical(slot.variable.follow(slot.average, slot.layout));
+  }
+  return state;
+}
+
+/// The inverse: all or nothing.
+void take_averages(std::vector<detail::AverageSlot>& slots, const State& state, const char* tag) {
+  std::vector<Tensor> averages;
+  for (const detail::AverageSlot& slot : slots) {
+    const auto found = state.find("average." + slot.variable.name());
+    const Shape shape = slot.variable.canonical_shape();
+    SINTER_CHECK(found != state.end() && found->second.defined() && found->second.shape() == shape &&
+                     found->second.dtype() == slot.average.dtype(),
+                 "[{}] expected an average '{}' of {} {} in the state", tag, slot.variable.name(),
+                 slot.average.dtype(), shape);
+    averages.push_back(slot.variable.from_canonical(found->second.to(slot.average.device())));
+  }
+  for (size_t i = 0; i < slots.size(); ++i) {
+    slots[i].average = averages[i];
+    slots[i].layout = slots[i].variable.layout();
+  }
+}
+
 }  // namespace
 
 EMA::EMA(const ModuleBase& model, const EMAOptions& options) : model_(model), options_(options) {
@@ -40,10 +68,10 @@ double EMA::decay_at(int64_t update) const {
 
 void EMA::follow_layouts() {
   for (Slot& slot : slots_) {
-    if (slot.layout == slot.parameter.layout()) continue;
+    if (slot.layout == slot.variable.layout()) continue;
     const Untraced untraced;
-    slot.average = slot.parameter.follow(slot.average, slot.layout);
-    slot.layout = slot.parameter.layout();
+    slot.average = slot.variable.follow(slot.average, slot.layout);
+    slot.layout = slot.variable.layout();
     ++revision_;
   }
 }
@@ -53,11 +81,11 @@ void EMA::update() {
   const NoGrad no_grad;
   follow_layouts();
   for (const Slot& slot : slots_) {
-    const TensorSpec& spec = slot.parameter.master().spec();
-    SINTER_CHECK(spec.device == slot.average.device() &&
-                     average_dtype(slot.parameter.master()) == slot.average.dtype(),
-                 "[ema] parameter '{}' is {} but its average {}; make the EMA after the model has been moved",
-                 slot.parameter.name(), spec, slot.average.spec());
+    const TensorSpec& spec = slot.variable.master().spec();
+    SINTER_CHECK(
+        spec.device == slot.average.device() && average_dtype(slot.variable.master()) == slot.average.dtype(),
+        "[ema] parameter '{}' is {} but its average {}; make the EMA after the model has been moved",
+        slot.variable.name(), spec, slot.average.spec());
   }
   // A step of gradient descent on half the squared distance: average - (1 - decay) (average - parameter),
   // with -parameter as the gradient and the average itself as what weight decay adds.
@@ -65,7 +93,7 @@ void EMA::update() {
   updates.reserve(slots_.size());
   for (const Slot& slot : slots_) {
     updates.push_back({.parameter = slot.average,
-                       .gradient = ops::cast(slot.parameter.master().detach(), slot.average.dtype())});
+                       .gradient = ops::cast(slot.variable.master().detach(), slot.average.dtype())});
   }
   write_decay();
   if (options_.decay == 0.0) {  // whatever the averages hold
@@ -108,9 +136,9 @@ std::vector<std::pair<std::string, Tensor>> EMA::tensors() {
 std::vector<std::pair<std::string, Tensor>> EMA::averages(const std::vector<Parameter>& sharded) const {
   std::vector<std::pair<std::string, Tensor>> all;
   for (const Slot& slot : slots_) {
-    const auto is_it = [&](const Parameter& parameter) { return parameter.is_same(slot.parameter); };
+    const auto is_it = [&](const Parameter& parameter) { return parameter.is_same(slot.variable); };
     if (std::ranges::none_of(sharded, is_it))
-      all.emplace_back("average." + slot.parameter.name(), slot.average);
+      all.emplace_back("average." + slot.variable.name(), slot.average);
   }
   return all;
 }
@@ -121,7 +149,7 @@ State EMA::averaged_state() const {
   for (const ModuleInfo& module : model_.modules()) {
     for (const Parameter& parameter : module.parameters) {
       const auto slot = std::ranges::find_if(
-          slots_, [&](const Slot& candidate) { return candidate.parameter.is_same(parameter); });
+          slots_, [&](const Slot& candidate) { return candidate.variable.is_same(parameter); });
       if (slot == slots_.end()) continue;  // a member that came after the EMA
       const std::string prefix = module.path.empty() ? "" : module.path + ".";
       state[prefix + parameter.name()] =
@@ -138,30 +166,14 @@ void EMA::load_state(const State& state) {
                "[ema] expected an int64 scalar 'updates' in the state");
   SINTER_CHECK(state.size() == slots_.size() + 1, "[ema] expected a state of {} averages but got {}",
                slots_.size(), state.size() - 1);
-  std::vector<Tensor> averages;
-  for (const Slot& slot : slots_) {
-    const auto found = state.find("average." + slot.parameter.name());
-    const Shape shape = slot.parameter.canonical_shape();
-    SINTER_CHECK(found != state.end() && found->second.defined() && found->second.shape() == shape &&
-                     found->second.dtype() == slot.average.dtype(),
-                 "[ema] expected an average '{}' of {} {} in the state", slot.parameter.name(),
-                 slot.average.dtype(), shape);
-    averages.push_back(slot.parameter.from_canonical(found->second.to(slot.average.device())));
-  }
+  take_averages(slots_, state, "ema");
   updates_ = static_cast<int64_t>(count->second.item());
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    slots_[i].average = averages[i];
-    slots_[i].layout = slots_[i].parameter.layout();
-  }
   ++revision_;
 }
 
 State EMA::state() const {
-  State state{{"updates", Tensor::scalar(updates_)}};
-  for (const Slot& slot : slots_) {
-    state["average." + slot.parameter.name()] =
-        slot.parameter.to_canonical(slot.parameter.follow(slot.average, slot.layout));
-  }
+  State state = state_of(slots_);
+  state["updates"] = Tensor::scalar(updates_);
   return state;
 }
 
@@ -181,7 +193,7 @@ Lookahead::Lookahead(const ModuleBase& model) {
   add(parameters);
   add(model.buffers());
   const Device device = parameters.front().master().device();
-  for (const Slot& slot : slots_) {
+  for (const detail::AverageSlot& slot : slots_) {
     SINTER_CHECK(slot.average.device() == device,
                  "[lookahead] expected all of the model on {} but '{}' is on {}", device,
                  slot.variable.name(), slot.average.device());
@@ -192,7 +204,7 @@ Lookahead::Lookahead(const ModuleBase& model) {
 }
 
 void Lookahead::check() {
-  for (Slot& slot : slots_) {
+  for (detail::AverageSlot& slot : slots_) {
     slot.average = slot.variable.follow(slot.average, slot.layout);
     slot.layout = slot.variable.layout();
     const TensorSpec& spec = slot.variable.master().spec();
@@ -209,7 +221,7 @@ void Lookahead::update(double decay) {
   check();
   const NoGrad no_grad;
   if (decay == 0.0 || decay == 1.0) {  // whatever the other one holds
-    for (const Slot& slot : slots_) {
+    for (const detail::AverageSlot& slot : slots_) {
       const Tensor value = slot.variable.master().detach();
       decay == 1.0 ? ops::copy_(value, slot.average) : ops::copy_(slot.average, value);
       slot.variable.refresh_working();
@@ -221,21 +233,32 @@ void Lookahead::update(double decay) {
   // Two steps of gradient descent on half the squared distance, as in EMA::update: first the values go to
   // what the average will be, then the average goes all the way to the values.
   std::vector<ops::UpdateSlot> values, averages;
-  for (const Slot& slot : slots_) {
+  for (const detail::AverageSlot& slot : slots_) {
     const Tensor value = slot.variable.master().detach();
     values.push_back({.parameter = value, .gradient = slot.average});
     averages.push_back({.parameter = slot.average, .gradient = value});
   }
   ops::update::sgd_step(values, rate_, {.weight_decay = 1.0}, minus_one_);
   ops::update::sgd_step(averages, one_, {.weight_decay = 1.0}, minus_one_);
-  for (const Slot& slot : slots_) slot.variable.refresh_working();
+  for (const detail::AverageSlot& slot : slots_) slot.variable.refresh_working();
 }
 
 void Lookahead::reset() {
   const ExclusiveUse::Scope scope(use_, "lookahead", kOneAverageAThread);
   check();
   const NoGrad no_grad;
-  for (const Slot& slot : slots_) ops::copy_(slot.average, slot.variable.master().detach());
+  for (const detail::AverageSlot& slot : slots_) ops::copy_(slot.average, slot.variable.master().detach());
+}
+
+State Lookahead::state() const {
+  return state_of(slots_);
+}
+
+void Lookahead::load_state(const State& state) {
+  const ExclusiveUse::Scope scope(use_, "lookahead", kOneAverageAThread);
+  SINTER_CHECK(state.size() == slots_.size(), "[lookahead] expected a state of {} averages but got {}",
+               slots_.size(), state.size());
+  take_averages(slots_, state, "lookahead");
 }
 
 }  // namespace sinter::nn

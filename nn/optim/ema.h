@@ -10,6 +10,16 @@
 
 namespace sinter::nn {
 
+namespace detail {
+
+struct AverageSlot {
+  Variable variable;
+  Tensor average;
+  Layout layout;  // of the average: as the variable had it
+};
+
+}  // namespace detail
+
 struct EMAOptions {
   double decay = 0.999;  ///< in [0, 1): the share of the average that an update keeps
   /// The average starts fast: update n, from 1, keeps min(decay, (1 + n) / (10 + n)).
@@ -63,11 +73,8 @@ class EMA {
   void load_state(const State& state);
 
  private:
-  struct Slot {
-    Parameter parameter;
-    Tensor average;
-    Layout layout;  // of the average: as the parameter had it
-  };
+  using Slot = detail::AverageSlot;
+
   double decay_at(int64_t update) const;
   void follow_layouts();
   void write_decay();
@@ -107,16 +114,15 @@ class Lookahead {
   /// Begins again at the model's present values.
   void reset();
 
- private:
-  struct Slot {
-    Variable variable;
-    Tensor average;
-    Layout layout;  // of the average: as the variable had it
-  };
+  /// For checkpoints: "average.<name>" of everything that takes part, in the layout of Module::state(), and
+  /// the inverse, which throws InvalidArgument, and changes nothing, if names, shapes or dtypes are others.
+  State state() const;
+  void load_state(const State& state);
 
+ private:
   void check();
 
-  std::vector<Slot> slots_;
+  std::vector<detail::AverageSlot> slots_;
   Tensor rate_;       // float64 scalar on the device: the share of the way back
   Tensor one_;        // float64 scalar
   Tensor minus_one_;  // float32 scalar, the factor on "gradients"

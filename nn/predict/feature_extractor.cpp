@@ -61,6 +61,7 @@ std::vector<LayerOutput> layer_outputs(const AnyModule& model, const ModelMetada
                                               : Shape{1, metadata.channels, metadata.height, metadata.width};
   const TensorSpec specs[] = {{image, DType::kFloat32, device}};
   const EvalMode eval(model);
+  const GeneratorScope generator;
   Graph graph;
   ModuleSnapshot snapshot(model);
   trace_inference(graph, model, function, specs, false, snapshot);

@@ -126,10 +126,12 @@ double computing(const GraphNode& node, DType result) {
 }
 
 /// What a kernel rounds away between its parts, relatively: 16-bit products may be rounded to their dtype
-/// before another kernel adds the bias.
+/// before another kernel adds the bias, and that sum before the addend of conv2d_bias_act.
 double rounding_between(const GraphNode& node, DType result) {
-  const bool has_bias = node.definition().flops != nullptr && node.input(2) != nullptr;
-  return has_bias && is_half(result) ? 0.5 * rounding_of(result).relative : 0.0;
+  if (node.definition().flops == nullptr || !is_half(result)) return 0.0;
+  const bool has_addend = node.op->name() == "conv2d_bias_act" && node.input(3) != nullptr;
+  const int sums = (node.input(2) != nullptr ? 1 : 0) + (has_addend ? 1 : 0);
+  return sums * 0.5 * rounding_of(result).relative;
 }
 
 /// What a 16-bit gradient that a kernel has written, and goes on from as written, makes of dx: the addend's,

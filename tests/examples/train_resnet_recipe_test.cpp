@@ -47,6 +47,14 @@ TEST(TrainResnetRecipe, SurvivesACheckpoint) {
   EXPECT_EQ(read_recipe(data), recipe);
 }
 
+TEST(TrainResnetRecipe, HoldsTheLayoutThatWasGiven) {
+  EXPECT_FALSE(recipe_of({}).contains("--layout")) << "the default is another on a GPU";
+  const Recipe recipe = recipe_of({"--layout", "nhwc"});
+  EXPECT_EQ(recipe.at("--layout"), "nhwc");
+  EXPECT_EQ(options_of({}, &recipe).layout, sinter::Layout::kNHWC);
+  EXPECT_EQ(recipe_of({}, &recipe), recipe);
+}
+
 TEST(TrainResnetRecipe, HoldsTheAugmentationInUse) {
   const Recipe without = recipe_of({});
   for (const char* option : {"--mixup", "--cutmix", "--random-erasing", "--color-jitter", "--randaugment"}) {

@@ -297,6 +297,43 @@ TEST(LookaheadTest, TheModelGoesBackToTheAverage) {
     expect_near(ops::cast(value, DType::kFloat64), doubles(moved.at(name)), 1e-6);
 }
 
+TEST(LookaheadTest, GoesOnFromItsState) {
+  const Sequential model(Conv2d(2, 3, 3), BatchNorm2d(3));
+  Lookahead lookahead(model);
+  const auto doubles = [](const Tensor& tensor) {
+    return ops::cast(tensor, DType::kFloat64).to_vector<double>();
+  };
+  const auto move = [](const Sequential& of, double by) {
+    State moved = of.state();
+    for (auto& [name, value] : moved) {
+      if (is_float(value.dtype())) value = value * 1.5 + by;
+    }
+    of.load_state(moved);
+  };
+  move(model, 0.25);
+  lookahead.update(0.75);
+  const Sequential other = clone(model);
+  other.to(Layout::kNHWC);
+  Lookahead resumed(other);
+  move(model, 0.5);
+  const State state = lookahead.state();
+  move(other, 0.5);
+  resumed.load_state(state);
+  lookahead.update(0.75);
+  resumed.update(0.75);
+  for (const auto& [name, value] : model.state())
+    EXPECT_EQ(doubles(value), doubles(other.state().at(name))) << name;
+  EXPECT_EQ(state.size(), 6U) << "weights, scale and shift, running statistics";
+
+  State wrong = state;
+  wrong["average.0.weight"] = Tensor::zeros({3});
+  EXPECT_EQ(message_of([&] { resumed.load_state(wrong); }),
+            "[lookahead] expected an average '0.weight' of float32 (3, 2, 3, 3) in the state");
+  wrong.erase("average.0.weight");
+  EXPECT_EQ(message_of([&] { resumed.load_state(wrong); }),
+            "[lookahead] expected a state of 6 averages but got 5");
+}
+
 TEST(LookaheadTest, WorkingCopiesFollow) {
   const Linear model(3, 2);
   model.to_mixed(DType::kBFloat16);

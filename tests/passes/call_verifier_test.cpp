@@ -208,6 +208,30 @@ TEST(CallVerifierRoundings, GradientOfANormMayFollowFromTheAddendsGradientAsWrit
   }
 }
 
+TEST(CallVerifierRoundings, AnAddendMayCancelAConvolutionThatWasRounded) {
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    for (int i = 0; i < 10; ++i) {
+      const Tensor weight = ops::cast(random({6, 6, 3, 3}), dtype),
+                   x = ops::cast(random({4, 6, 9, 8}), dtype);
+      const Tensor y = ops::conv2d(x, weight, {}, {.padding = {1, 1}});
+      const Tensor addend = ops::cast(ops::cast(y, DType::kFloat32) * -0.98, dtype);
+      ops::Conv2dActOptions options;
+      options.padding = {1, 1};
+      const std::unique_ptr<Graph> graph = graph_of(
+          {x.spec()}, {{"weight", weight}, {"addend", addend}}, [&](const std::vector<Tensor>& given) {
+            return std::vector<Tensor>{ops::conv2d_bias_act(given[0], weight, {}, addend, {}, options)};
+          });
+      for (const Fault fault : {Fault::kNone, Fault::kLastRow, Fault::kChannel, Fault::kScale}) {
+        const std::vector<CallCheck> checks = checks_of(*graph, x, 0, fault);
+        ASSERT_EQ(checks.size(), 1U);
+        EXPECT_EQ(checks[0].why_not, "");
+        EXPECT_EQ(checks[0].is_wrong(), fault != Fault::kNone)
+            << fmt::format("{}, fault {}: {}", dtype, static_cast<int>(fault), to_string(checks[0]));
+      }
+    }
+  }
+}
+
 /// The one call of `function` on a row of logits in float32.
 std::vector<CallCheck> checks_of_logits(const std::vector<float>& logits, Fault fault,
                                         const std::function<Tensor(const Tensor&)>& function) {

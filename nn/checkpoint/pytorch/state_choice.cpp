@@ -135,8 +135,13 @@ ChosenState choose_state(const PytorchPickle& pickle, const PickleValue& top, co
   state.key = key.empty() ? choose_name(pickle, *outer, source).value_or("") : key;
   const Entries& dict = find_dict(pickle, *outer, state.key, source);
   std::map<std::string_view, PickleValue> last;
+  size_t nameless = 0;
   for (const auto& [name, value] : dict) {
-    if (name.is_string()) last[name.text()] = value;
+    if (name.is_string()) {
+      last[name.text()] = value;
+    } else if (PytorchPickle::is_tensor(value)) {
+      ++nameless;
+    }
   }
   for (const auto& [name, value] : last) {
     if (PytorchPickle::is_tensor(value)) {
@@ -144,6 +149,10 @@ ChosenState choose_state(const PytorchPickle& pickle, const PickleValue& top, co
     } else {
       state.skipped.emplace_back(name);
     }
+  }
+  if (nameless > 0) {
+    state.skipped.push_back(
+        fmt::format("({} tensor{} under keys that are no strings)", nameless, nameless == 1 ? "" : "s"));
   }
   if (!key.empty() && state.tensors.empty())
     source.fail<InvalidArgument>("expected a dict with tensors at the key {}", quote_name(key));

@@ -12,9 +12,10 @@ namespace sinter::nn::pytorch {
 
 struct ChosenState {
   std::map<std::string, PickleValue> tensors;
-  std::string key;                   ///< where the dict stands: "state_dict"; empty for the top
-  std::string prefix;                ///< what was taken off all names: "module."
-  std::vector<std::string> skipped;  ///< names of values that are no tensors, sorted
+  std::string key;     ///< where the dict stands: "state_dict"; empty for the top
+  std::string prefix;  ///< what was taken off all names: "module."
+  std::vector<std::string>
+      skipped;  ///< names of values that are no tensors, sorted; tensors without names last
 };
 
 /// The dict at `key`, names with dots between them, or, where that is empty, the one that read_pytorch says.

@@ -61,7 +61,9 @@ struct DataLoader::Impl {
             options.seed,
             options.batch_size,
             assembler->dataset().size(),
-            assembler->sampler_fingerprint()};
+            assembler->sampler_fingerprint(),
+            options.shuffle,
+            options.drop_last};
   }
 
   void check(const DataLoaderState& given) const {
@@ -78,6 +80,11 @@ struct DataLoader::Impl {
     SINTER_CHECK(given.sampler == own.sampler,
                  "[data_loader] expected a state of the same sampler but got one of {}",
                  given.sampler == 0 ? "none" : "another");
+    SINTER_CHECK(given.shuffle == own.shuffle, "[data_loader] expected a state with shuffle {} but got {}",
+                 own.shuffle, given.shuffle);
+    SINTER_CHECK(given.drop_last == own.drop_last,
+                 "[data_loader] expected a state with drop_last {} but got {}", own.drop_last,
+                 given.drop_last);
     SINTER_CHECK(given.epoch >= 0 && given.batch >= 0 && given.batch <= batches,
                  "[data_loader] expected an epoch >= 0 and a batch from 0 to {} but got epoch {}, batch {}",
                  batches, given.epoch, given.batch);

@@ -14,9 +14,10 @@ struct LayerNormOptions {
 
 /// (x - mean) / sqrt(variance + epsilon) * weight + bias, mean and biased variance taken over the last axes,
 /// those of `shape`; of images in another layout than options.layout, as to(Layout) makes them, over the same
-/// elements. Members: `weight` (ones) and `bias` (zeros) of that shape, float32 even in a
-/// half-precision model. 16-bit inputs are normalised in float32 and rounded once. Source: J. Ba, J. Kiros,
-/// G. Hinton, "Layer normalization", arXiv:1607.06450.
+/// elements if `shape` has three axes. A shape of one axis counts the last axis of x in whatever layout that
+/// is: the channels of images behind ChangeLayout to kNHWC. Members: `weight` (ones) and `bias` (zeros) of
+/// that shape, float32 even in a half-precision model. 16-bit inputs are normalised in float32 and rounded
+/// once. Source: J. Ba, J. Kiros, G. Hinton, "Layer normalization", arXiv:1607.06450.
 class LayerNorm : public Module {
  public:
   /// Throws InvalidArgument for an empty or scalar shape or a negative epsilon.

@@ -179,6 +179,13 @@ TEST(HostilePytorch, NamesRunNothing) {
   const PytorchFile file = testing::parse_pytorch(
       file_with(dict({{"w", tensor(storage("0", 2), 0, {2}, {1})}, {"x", evil}}), {{"0", kEight}}));
   EXPECT_EQ(file.skipped, std::vector<std::string>{"x"});
+  // Nor is a tensor passed over in silence because its key is none.
+  const PytorchFile numbered =
+      testing::parse_pytorch(file_with("}(" + text("w") + tensor(storage("0", 2), 0, {2}, {1}) + "K\7" +
+                                           tensor(storage("0", 2), 0, {2}, {1}) + "u",
+                                       {{"0", kEight}}));
+  EXPECT_EQ(numbered.tensors.size(), 1U);
+  EXPECT_EQ(numbered.skipped, std::vector<std::string>{"(1 tensor under keys that are no strings)"});
   EXPECT_EQ(refusal<Unsupported>(file_with(evil)),
             "it holds a whole module, os.system, and not its weights: save its state_dict()");
   // Nor can it be a part of one.

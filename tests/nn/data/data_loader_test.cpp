@@ -313,6 +313,10 @@ TEST(DataLoader, RefusesStatesOfOtherLoaders) {
             "[data_loader] expected a state of batch size 8 but got one of 4");
   EXPECT_EQ(error([](auto& s) { s.dataset_size = 4; }),
             "[data_loader] expected a state of 53 samples but got one of 4");
+  EXPECT_EQ(error([](auto& s) { s.shuffle = false; }),
+            "[data_loader] expected a state with shuffle true but got false");
+  EXPECT_EQ(error([](auto& s) { s.drop_last = true; }),
+            "[data_loader] expected a state with drop_last false but got true");
   EXPECT_EQ(error([](auto& s) { s.batch = 8; }),
             "[data_loader] expected an epoch >= 0 and a batch from 0 to 7 but got epoch 0, batch 8");
 }

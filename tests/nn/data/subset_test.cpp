@@ -85,6 +85,44 @@ TEST(StratifiedSplit, TakesItsShareOfEveryClass) {
   EXPECT_THROW(stratified_split(all, 1.0, 3), InvalidArgument);
 }
 
+/// Labels, and names of classes that need not go with them.
+class Labelled final : public Dataset {
+ public:
+  Labelled(std::vector<int64_t> labels, std::vector<std::string> names)
+      : labels_(std::move(labels)), names_(std::move(names)) {}
+  int64_t size() const override { return static_cast<int64_t>(labels_.size()); }
+  void read(int64_t, Sample&, const DecodeHintFunction&) const override {}
+  std::vector<int64_t> labels() const override { return labels_; }
+  const std::vector<std::string>& class_names() const override { return names_; }
+
+ private:
+  std::vector<int64_t> labels_;
+  std::vector<std::string> names_;
+};
+
+TEST(StratifiedSplit, TakesLabelsWithoutNamesAndRefusesThoseBeyondThem) {
+  std::vector<int64_t> labels;
+  for (int64_t i = 0; i < 40; ++i) labels.push_back(i % 2 == 0 ? 3 : int64_t{1} << 40);
+  const auto split = [](const std::vector<int64_t>& of, const std::vector<std::string>& names) {
+    return stratified_split(std::make_shared<Labelled>(of, names), 0.25, 3);
+  };
+  const std::vector<int64_t> taken = split(labels, {}).test->labels();
+  EXPECT_EQ(std::ranges::count(taken, 3), 5);
+  EXPECT_EQ(std::ranges::count(taken, int64_t{1} << 40), 5);
+  EXPECT_EQ(message_of<InvalidArgument>([&] {
+              split({0, 1, 2, 0}, {"a", "b"});
+            }),
+            "[stratified_split] expected labels from 0 to 1 but sample 2 has 2");
+  EXPECT_EQ(message_of<InvalidArgument>([&] {
+              split({0, -1}, {});
+            }),
+            "[stratified_split] expected labels >= 0 but sample 1 has -1");
+  EXPECT_EQ(message_of<InvalidArgument>([&] {
+              split({0, -1}, {"a"});
+            }),
+            "[stratified_split] expected labels from 0 to 0 but sample 1 has -1");
+}
+
 /// Pixels of which some are damaged, in no memory that could be viewed.
 class Damaged final : public Dataset {
  public:

@@ -46,7 +46,10 @@ Results max_pools(Tensors in, CaseWeights&) {
           ops::max_pool2d(x, {3, 2}, {.stride = {2, 3}, .ceil_mode = true}),
           ops::max_pool2d(x, {3, 3}, {.stride = {2, 2}, .padding = {0, 1, 1, 0}}),
           ops::max_pool2d(x, {2, 3}, {.stride = {1, 2}, .padding = {1, 2}, .dilation = {3, 2}}),
-          ops::max_pool2d(x, {4, 3}, {.stride = {3, 3}, .padding = {1, 1}, .ceil_mode = true})};
+          ops::max_pool2d(x, {4, 3}, {.stride = {3, 3}, .padding = {1, 1}, .ceil_mode = true}),
+          ops::max_pool2d(x, {2, 2}, {.stride = {3, 3}, .dilation = {4, 5}, .ceil_mode = true}),
+          ops::max_pool2d(x, {2, 3},
+                          {.stride = {5, 3}, .padding = {1, 1}, .dilation = {6, 2}, .ceil_mode = true})};
 }
 
 Results average_pools(Tensors in, CaseWeights&) {
