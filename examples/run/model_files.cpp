@@ -113,7 +113,7 @@ void tell_how_read(const std::string& source, const nn::Weights& weights) {
     names += (i == 0 ? "" : ", ") + shown(weights.skipped[i]);
   if (weights.skipped.size() > kMostNames)
     names += fmt::format(" and {} more", weights.skipped.size() - kMostNames);
-  say("{}: beside its weights, passed over as they are no tensors: {}\n", source, names);
+  say("{}: beside its weights, passed over as they are no named tensors: {}\n", source, names);
 }
 
 namespace {

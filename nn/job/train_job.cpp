@@ -245,8 +245,7 @@ void TrainJob::warn_of_memory(const Compiled& compiled, size_t limit) {
   }
   log::warning(
       "[recompute] {} bytes lie between the calls of a step, more than the memory limit of {}: the step "
-      "takes them all "
-      "the same{}",
+      "takes them all the same{}",
       bytes, limit, reason);
 }
 

@@ -25,7 +25,7 @@ says_what_it_takes() {
   says "checkpoint.pth: 'module.' is taken off its names"
   says "0.weight               float32   (3, 2, 3, 3)"
   says "checkpoint.pth: 9 tensors, 0.0 MB"
-  run 0 "$convert" "$files/extra_state.pth" --list && says "passed over as they are no tensors: _extra_state, unset"
+  run 0 "$convert" "$files/extra_state.pth" --list && says "passed over as they are no named tensors: _extra_state, unset"
   run 1 "$convert" "$files/two.pth" --list && complains 'there are "model", "model_ema", "nested.deep"; choose one by its key'
   run 0 "$convert" "$files/two.pth" two.safetensors --key nested.deep --list && says "w  float32   (2, 3, 4)"
   # A name from a file drives no terminal.

@@ -24,8 +24,7 @@ struct PytorchFile {
   std::map<std::string, Tensor> tensors;  ///< on the CPU, dense; those that were one view share memory
   std::string key;                        ///< where their dict stands in the file; empty: at the top
   std::string prefix;                     ///< what all names began with and were freed of: "module."
-  std::vector<std::string>
-      skipped;  ///< names in the dict whose values are no tensors, sorted; tensors without names last
+  std::vector<std::string> skipped;       ///< names without a tensor, sorted, then tensors without a name
 };
 
 struct ReadPytorchOptions {

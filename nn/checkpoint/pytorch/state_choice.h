@@ -12,10 +12,9 @@ namespace sinter::nn::pytorch {
 
 struct ChosenState {
   std::map<std::string, PickleValue> tensors;
-  std::string key;     ///< where the dict stands: "state_dict"; empty for the top
-  std::string prefix;  ///< what was taken off all names: "module."
-  std::vector<std::string>
-      skipped;  ///< names of values that are no tensors, sorted; tensors without names last
+  std::string key;                   ///< where the dict stands: "state_dict"; empty for the top
+  std::string prefix;                ///< what was taken off all names: "module."
+  std::vector<std::string> skipped;  ///< names without a tensor, sorted, then tensors without a name
 };
 
 /// The dict at `key`, names with dots between them, or, where that is empty, the one that read_pytorch says.
