@@ -33,7 +33,6 @@ class CollectiveBackend {
                               const Stream& stream) = 0;
   virtual void all_gather(const void* from, void* to, size_t bytes, const Stream& stream) = 0;
   virtual void broadcast(void* data, size_t bytes, int root, const Stream& stream) = 0;
-  virtual void barrier() = 0;
   virtual void begin_all_reduce(const Communicator::Bucket& bucket, const Stream& stream) = 0;
   virtual void end_all_reduce(const void* sums, const Stream& stream) = 0;
   /// From any thread: lets what waits end with an error.

@@ -1,6 +1,9 @@
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
+#include <functional>
 #include <map>
 #include <mutex>
 
@@ -28,6 +31,11 @@ void check_dtype(const Tensor& x, const char* name) {
   SINTER_CHECK(x.defined(), "[comm] {}: the tensor is undefined", name);
   SINTER_CHECK(is_float(x.dtype()) || x.dtype() == DType::kInt32 || x.dtype() == DType::kInt64,
                "[comm] {}: expected a float dtype, int32 or int64 but got {}", name, x.dtype());
+}
+
+std::string call_of(const char* operation, const TensorSpec& spec) {
+  return fmt::format("{} of {} {}{}", operation, spec.dtype, spec.shape,
+                     spec.device.is_cpu() ? "" : " on a GPU");
 }
 
 void copy_on(const Stream& stream, void* to, const void* from, size_t bytes) {
@@ -148,6 +156,48 @@ void Communicator::run(const char* name, const Operation& operation) const {
   }
 }
 
+/// What a rank says before it takes part: which call it makes, of which errors tell the beginning, and data
+/// of few bytes, for which nothing else needs to be sent.
+struct Communicator::Announcement {
+  Announcement() = default;
+  Announcement(const std::string& text, std::span<const std::byte> bytes)
+      : hash(std::hash<std::string>()(text)) {
+    std::memcpy(call, text.data(), std::min(text.size(), sizeof call - 1));
+    if (!bytes.empty()) std::memcpy(data, bytes.data(), std::min(bytes.size(), sizeof data));
+  }
+
+  uint64_t hash = 0;
+  char call[56] = {};
+  std::byte data[64] = {};
+};
+
+// All ranks' announcements in place of this rank's; how they differ, empty if they do not.
+std::string Communicator::exchange(std::vector<Announcement>& all) const {
+  const Announcement own = all.front();
+  all.resize(static_cast<size_t>(size()));
+  cpu_->all_gather(&own, all.data(), sizeof own, {});
+  for (int other = 1; other < size(); ++other) {
+    const Announcement& announced = all[static_cast<size_t>(other)];
+    if (announced.hash == all[0].hash) continue;
+    return fmt::format("{} calls {}, where {} calls {}", describe(other), announced.call, describe(0),
+                       all[0].call);
+  }
+  return {};
+}
+
+// Runs operation(announcements), if all ranks make this call.
+template <class Operation>
+void Communicator::run_announced(const char* name, const std::string& call, std::span<const std::byte> data,
+                                 const Operation& operation) const {
+  std::vector<Announcement> all = {Announcement(call, data)};
+  std::string difference;
+  run(name, [&] {
+    difference = exchange(all);
+    if (difference.empty()) operation(all);
+  });
+  if (!difference.empty()) throw_error<CommunicationError>("[comm] the ranks differ: {}", difference);
+}
+
 // By the thread that computes or by the watch over the device; the first that comes finds the words.
 std::string Communicator::give_up(const CommunicationError& error) const {
   const bool is_own = dynamic_cast<const comm::OwnError*>(&error) != nullptr;
@@ -186,11 +236,12 @@ void Communicator::check() const {
 
 void Communicator::all_reduce_(const Tensor& x) const {
   check_dtype(x, "all_reduce");
-  if (watch_ == nullptr || x.numel() == 0) return;
-  run("all_reduce", [&] {
+  if (watch_ == nullptr) return;
+  run_announced("all_reduce", call_of("all_reduce", x.spec()), {}, [&](const auto& /*all*/) {
+    if (x.numel() == 0) return;
     backend_for(x.device()).all_reduce(x.raw_data(), x.numel(), x.dtype(), current_stream(x.device()));
   });
-  x.storage()->bump_version();
+  if (x.numel() > 0) x.storage()->bump_version();
 }
 
 Tensor Communicator::reduce_scatter(const Tensor& x) const {
@@ -198,6 +249,7 @@ Tensor Communicator::reduce_scatter(const Tensor& x) const {
   SINTER_CHECK(x.rank() > 0 && x.shape()[0] % size() == 0,
                "[comm] reduce_scatter: expected a first axis that {} ranks divide but got {}", size(),
                x.shape());
+  check_call("reduce_scatter", x.spec());
   Tensor part = Tensor::empty(x.shape().with(0, x.shape()[0] / size()), x.dtype(), x.device());
   reduce_scatter(x.raw_data(), part.raw_data(), part.numel(), x.dtype(), current_stream(x.device()));
   return part;
@@ -213,7 +265,20 @@ void Communicator::reduce_scatter(const void* from, void* to, int64_t count, DTy
 Tensor Communicator::all_gather(const Tensor& x) const {
   SINTER_CHECK(x.defined() && x.rank() > 0, "[comm] all_gather: expected a tensor with a first axis");
   Tensor all = Tensor::empty(x.shape().with(0, x.shape()[0] * size()), x.dtype(), x.device());
-  all_gather(x.raw_data(), all.raw_data(), x.spec().bytes(), current_stream(x.device()));
+  const size_t bytes = x.spec().bytes();
+  const Stream stream = current_stream(x.device());
+  if (watch_ == nullptr) {
+    if (bytes > 0) copy_on(stream, all.raw_data(), x.raw_data(), bytes);
+    return all;
+  }
+  const bool is_small = x.device().is_cpu() && bytes <= sizeof(Announcement::data);
+  const std::span data(static_cast<const std::byte*>(x.raw_data()), is_small ? bytes : 0);
+  run_announced("all_gather", call_of("all_gather", x.spec()), data, [&](const auto& announcements) {
+    if (bytes == 0) return;
+    if (!is_small) return backend_for(x.device()).all_gather(x.raw_data(), all.raw_data(), bytes, stream);
+    auto* to = static_cast<std::byte*>(all.raw_data());
+    for (const Announcement& announced : announcements) to = std::copy_n(announced.data, bytes, to);
+  });
   return all;
 }
 
@@ -227,16 +292,22 @@ void Communicator::broadcast_(const Tensor& x, int root) const {
   SINTER_CHECK(x.defined(), "[comm] broadcast: the tensor is undefined");
   SINTER_CHECK(root >= 0 && root < size(), "[comm] broadcast: expected a root from 0 to {} but got {}",
                size() - 1, root);
-  if (watch_ == nullptr || x.numel() == 0) return;
-  run("broadcast", [&] {
-    backend_for(x.device()).broadcast(x.raw_data(), x.spec().bytes(), root, current_stream(x.device()));
+  if (watch_ == nullptr) return;
+  const size_t bytes = x.spec().bytes();
+  const bool is_small = x.device().is_cpu() && bytes <= sizeof(Announcement::data);
+  auto* const values = static_cast<std::byte*>(x.raw_data());
+  const std::string call = fmt::format("{} from rank {}", call_of("broadcast", x.spec()), root);
+  run_announced("broadcast", call, {values, is_small ? bytes : 0}, [&](const auto& announcements) {
+    if (bytes == 0) return;
+    if (!is_small) return backend_for(x.device()).broadcast(values, bytes, root, current_stream(x.device()));
+    std::copy_n(announcements[static_cast<size_t>(root)].data, bytes, values);
   });
-  x.storage()->bump_version();
+  if (bytes > 0) x.storage()->bump_version();
 }
 
 void Communicator::barrier() const {
   if (watch_ == nullptr) return;
-  run("barrier", [&] { cpu_->barrier(); });
+  run_announced("barrier", "barrier", {}, [](const auto& /*all*/) {});
 }
 
 uint64_t Communicator::agree(uint64_t bits) const {
@@ -248,13 +319,25 @@ uint64_t Communicator::agree(uint64_t bits) const {
 
 void Communicator::check_equal(const std::string& text, const char* what) const {
   if (watch_ == nullptr) return;
-  const auto hash = static_cast<int64_t>(std::hash<std::string>()(text));
-  const std::vector<int64_t> all = all_gather(Tensor::from_values<int64_t>({hash}, {1})).to_vector<int64_t>();
-  for (int other = 0; other < size(); ++other) {
-    if (all[static_cast<size_t>(other)] == all[0]) continue;
-    throw_error<CommunicationError>("[comm] {} of {} differ from those of {}", what, describe(other),
+  const auto hash = static_cast<uint64_t>(std::hash<std::string>()(text));
+  const std::string call = fmt::format("comparison of {}", what);
+  std::optional<int> other;
+  run_announced("comparison", call, std::as_bytes(std::span(&hash, 1)), [&](const auto& all) {
+    const auto differs = [&](const Announcement& a) {
+      return std::memcmp(a.data, all[0].data, sizeof hash) != 0;
+    };
+    if (const auto found = std::ranges::find_if(all, differs); found != all.end())
+      other = static_cast<int>(found - all.begin());
+  });
+  if (other) {
+    throw_error<CommunicationError>("[comm] {} of {} differ from those of {}", what, describe(*other),
                                     describe(0));
   }
+}
+
+void Communicator::check_call(const char* operation, const TensorSpec& spec) const {
+  if (watch_ == nullptr) return;
+  run_announced(operation, call_of(operation, spec), {}, [](const auto& /*all*/) {});
 }
 
 void Communicator::begin_all_reduce(const Bucket& bucket, const Stream& stream) const {

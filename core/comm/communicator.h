@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -36,10 +37,11 @@ class DeviceWatch;
 class RankWatch;
 }  // namespace comm
 
-/// The processes of a job. All of them call the same operations, on tensors of the same specs, in the same
-/// order. Operations on CPU tensors (Gloo; without it, or with SINTER_GLOO=off in the environment, everything
-/// goes through rank 0) return when they are done; those on a GPU (NCCL) are queued on its
-/// current stream as ops are.
+/// The processes of a job. All of them call the same operations, on tensors of the same dtypes and shapes, in
+/// the same order; operations on tensors say so first, and throw CommunicationError on all ranks where that
+/// is not so. Operations on CPU tensors (Gloo; without it, or with SINTER_GLOO=off in the environment,
+/// everything goes through rank 0) return when they are done; those on a GPU (NCCL) are queued on its current
+/// stream as ops are.
 ///
 ///   const auto ranks = Communicator::join();  // as torchrun, mpirun or srun say; alone without them
 ///   ranks->all_reduce_(x);
@@ -86,6 +88,9 @@ class Communicator {
   uint64_t agree(uint64_t bits) const;
   /// Throws CommunicationError, naming the first rank that differs, unless all ranks gave the same text.
   void check_equal(const std::string& text, const char* what) const;
+  /// The same, unless all ranks call `operation` on a tensor of this dtype, shape and kind of device: what
+  /// the operations above do by themselves, and those for kernels do not. One small exchange on the host.
+  void check_call(const char* operation, const TensorSpec& spec) const;
 
   /// Throws CommunicationError if a rank is lost, or work on the GPU has failed.
   void check() const;
@@ -101,7 +106,9 @@ class Communicator {
   uint64_t id() const { return id_; }
   static const Communicator& of(uint64_t id);
 
-  /// For kernels: parts of one sum, `from` each to its place in `sums`, which has `count` elements.
+  // For kernels. What they get is not compared between ranks: ops do so where they are called.
+
+  /// Parts of one sum, `from` each to its place in `sums`, which has `count` elements.
   struct Part {
     const void* from = nullptr;
     int64_t place = 0;
@@ -131,6 +138,11 @@ class Communicator {
   comm::CollectiveBackend& backend_for(Device device) const;
   template <class Operation>
   void run(const char* name, const Operation& operation) const;
+  struct Announcement;
+  std::string exchange(std::vector<Announcement>& all) const;
+  template <class Operation>
+  void run_announced(const char* name, const std::string& call, std::span<const std::byte> data,
+                     const Operation& operation) const;
   std::string give_up(const CommunicationError& error) const;
   void free_waiting(const std::string& text) const;
   std::string aborted() const;

@@ -1,6 +1,7 @@
 #include <sinter/core/base/checked.h>
 #include <sinter/core/op/node.h>
 #include <sinter/ops/all_gather/all_gather.h>
+#include <sinter/ops/all_reduce/all_reduce.h>
 #include <sinter/ops/common/op_support.h>
 
 namespace sinter::ops {
@@ -55,11 +56,13 @@ AllGatherAttributes all_gather_attributes(const Communicator& communicator) {
 }
 
 Tensor all_gather(const Tensor& x, const Communicator& communicator) {
+  update::check_on_ranks("all_gather", x, communicator);
   static const Op& op = builtin("all_gather");
   return call_single(op, {x}, all_gather_attributes(communicator));
 }
 
 Tensor reduce_scatter(const Tensor& x, const Communicator& communicator) {
+  update::check_on_ranks("reduce_scatter", x, communicator);
   static const Op& op = builtin("reduce_scatter");
   return call_single(op, {x}, all_gather_attributes(communicator));
 }

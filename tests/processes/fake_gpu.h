@@ -31,7 +31,6 @@ class FakeGpu : public comm::CollectiveBackend {
   void reduce_scatter(const void*, void*, int64_t, DType, const Stream&) override { fail_call(); }
   void all_gather(const void*, void*, size_t, const Stream&) override { fail_call(); }
   void broadcast(void*, size_t, int, const Stream&) override { fail_call(); }
-  void barrier() override {}
   void begin_all_reduce(const Communicator::Bucket&, const Stream&) override { fail_call(); }
   void end_all_reduce(const void*, const Stream&) override {}
   void abort(const std::string&) noexcept override { aborted_ = true; }

@@ -8,7 +8,6 @@
 
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
-#include <gloo/barrier.h>
 #include <gloo/broadcast.h>
 
 #include <sinter/core/comm/host/gloo_mesh.h>
@@ -82,13 +81,6 @@ class GlooBackend final : public HostBackend {
       options.setOutput(static_cast<char*>(data), bytes);
       options.setRoot(root);
       gloo::broadcast(options);
-    });
-  }
-
-  void barrier() override {
-    translate([&] {
-      gloo::BarrierOptions options(context_);
-      gloo::barrier(options);
     });
   }
 

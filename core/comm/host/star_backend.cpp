@@ -59,11 +59,6 @@ class StarBackend final : public HostBackend {
     });
   }
 
-  void barrier() override {
-    round(
-        {}, [](int) { return 0; }, [](const auto&) { return std::string(); }, 0);
-  }
-
   void abort(const std::string& text) noexcept override {
     try {
       const std::lock_guard lock(mutex_);

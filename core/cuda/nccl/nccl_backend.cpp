@@ -120,7 +120,6 @@ class NcclBackend final : public CollectiveBackend {
     call("ncclBroadcast", stream,
          [&] { return ncclBroadcast(data, data, bytes, ncclUint8, root, comm_, native(stream)); });
   }
-  void barrier() override {}  // that of the CPUs serves
 
   // Each part is summed from where it lies to its place; NCCL makes one launch of the group.
   void begin_all_reduce(const Communicator::Bucket& bucket, const Stream& stream) override {
