@@ -64,6 +64,29 @@ double Generator::beta(double a, double b) {
   return 1.0 / (1.0 + std::exp(second - first));
 }
 
+namespace {
+
+RandomPartScope::Part& present_part() {
+  thread_local RandomPartScope::Part part;
+  return part;
+}
+
+}  // namespace
+
+RandomPartScope::RandomPartScope(int part, int parts) : before_(present_part()) {
+  SINTER_CHECK(part >= 0 && part < parts,
+               "[random] expected a part below the number of parts but got {} of {}", part, parts);
+  present_part() = {static_cast<uint64_t>(part), static_cast<uint64_t>(parts)};
+}
+
+RandomPartScope::~RandomPartScope() {
+  present_part() = before_;
+}
+
+RandomPartScope::Part RandomPartScope::current() {
+  return present_part();
+}
+
 Generator& default_generator() {
   thread_local Generator generator;
   return generator;

@@ -46,23 +46,53 @@ struct RandomKey {
   uint64_t offset = 0;
 };
 
+/// While one lives, Generator::next() gives this thread part `part` of what `parts` equal parts draw
+/// together, and moves on behind all of them: ranks whose generators stand alike draw numbers of their own,
+/// and stand alike afterwards. Where the elements of a part are a multiple of 4 in number, they get the words
+/// that they would get in one tensor with the elements of all parts, one part behind the other: as processes
+/// with a part of a batch each then drop what one process with the batch does. Numbers for host code are not
+/// divided. The innermost counts.
+class RandomPartScope {
+ public:
+  /// Throws InvalidArgument unless 0 <= part < parts.
+  [[nodiscard]] RandomPartScope(int part, int parts);
+  ~RandomPartScope();
+  RandomPartScope(const RandomPartScope&) = delete;
+  RandomPartScope& operator=(const RandomPartScope&) = delete;
+
+  struct Part {
+    uint64_t part = 0, parts = 1;
+  };
+  /// That of this thread.
+  static Part current();
+
+ private:
+  Part before_;
+};
+
 /// Hands out consecutive pieces of one random stream. Small, copyable, and saved whole in a checkpoint.
 class Generator {
  public:
   explicit Generator(uint64_t seed = 0) : key_{seed, 0} {}
   explicit Generator(RandomKey key) : key_(key) {}
 
-  /// The key for `count` elements; the next call continues behind them.
+  /// The key for `count` elements; the next call continues behind them. Within a RandomPartScope, for those
+  /// of its part.
   RandomKey next(int64_t count) {
-    const RandomKey key = key_;
-    key_.offset += (static_cast<uint64_t>(count) + 3) / 4;
+    const auto [part, parts] = RandomPartScope::current();
+    const RandomKey key{key_.seed, key_.offset + part * blocks_of(count)};
+    key_.offset += parts * blocks_of(count);
     return key;
   }
-  /// The same, for elements that host code computes.
+  /// For elements that host code computes.
   RandomKey next_on_host(int64_t count) {
     ++host_draws_;
-    return next(count);
+    const RandomKey key = key_;
+    key_.offset += blocks_of(count);
+    return key;
   }
+  /// How far the generator moves for so many elements.
+  static uint64_t blocks_of(int64_t count) { return (static_cast<uint64_t>(count) + 3) / 4; }
   /// How often that was asked for, by the functions below too, since this generator was made.
   uint64_t host_draws() const { return host_draws_; }
   RandomKey key() const { return key_; }

@@ -1,5 +1,8 @@
+#include <optional>
+
 #include <fmt/ranges.h>
 
+#include <sinter/core/runtime/random.h>
 #include <sinter/nn/layers/simple.h>
 #include <sinter/nn/module/layer_support_internal.h>
 #include <sinter/ops/binary/binary.h>
@@ -48,7 +51,12 @@ Tensor StochasticDepth::forward(const Tensor& x) const {
   SINTER_CHECK(x.rank() > 0, "[stochastic_depth] expected a batch but got a scalar");
   if (!training() || p_ == 0.0) return x;
   std::vector<int64_t> extents(static_cast<size_t>(x.rank()), 1);
-  if (mode_ == StochasticDepthMode::kRow) extents[0] = x.size(0);
+  std::optional<RandomPartScope> whole;
+  if (mode_ == StochasticDepthMode::kRow) {
+    extents[0] = x.size(0);
+  } else {
+    whole.emplace(0, 1);  // the batch is that of all parts
+  }
   return ops::mul_no_nan(x, ops::dropout(ops::full(Shape(extents), 1.0, x.dtype(), x.device()), p_));
 }
 

@@ -62,6 +62,34 @@ TEST(GeneratorTest, ContinuesBehindWhatItHandedOut) {
   EXPECT_EQ(generator.word(), copy.word());
 }
 
+TEST(GeneratorTest, GivesEachPartItsPlaceAndMovesOnBehindAll) {
+  Generator whole(7);
+  const RandomKey of_all = whole.next(3 * 8), behind = whole.next(3 * 5);
+  for (int part = 0; part < 3; ++part) {
+    Generator generator(7);
+    {
+      const RandomPartScope scope(part, 3);
+      EXPECT_EQ(generator.next(8).offset, of_all.offset + static_cast<uint64_t>(part) * 2);
+      EXPECT_EQ(generator.key().offset, behind.offset);
+      // 5 elements take two blocks, 15 in one piece four: the parts have blocks of their own.
+      EXPECT_EQ(generator.next(5).offset, behind.offset + static_cast<uint64_t>(part) * 2);
+      EXPECT_EQ(generator.key().offset, behind.offset + 6);
+      Generator on_host(7);
+      EXPECT_EQ(on_host.next_on_host(8).offset, 0u);
+      EXPECT_EQ(on_host.key().offset, 2u);
+      {
+        const RandomPartScope inner(0, 1);
+        EXPECT_EQ(generator.next(8).offset, behind.offset + 6);
+      }
+      EXPECT_EQ(RandomPartScope::current().parts, 3u);
+      std::thread([] { EXPECT_EQ(RandomPartScope::current().parts, 1u); }).join();
+    }
+    EXPECT_EQ(generator.next(4).offset, behind.offset + 8);
+  }
+  EXPECT_EQ(test::message_of([] { const RandomPartScope scope(2, 2); }),
+            "[random] expected a part below the number of parts but got 2 of 2");
+}
+
 TEST(GeneratorTest, HasTheMomentsOfItsDistributions) {
   Generator generator(1);
   const int count = 200'000;
