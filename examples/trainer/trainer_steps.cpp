@@ -46,7 +46,7 @@ void TrainerBase::learn(const nn::ModuleBase& model, const nn::AnyModule& tested
     return;
   }
   nn::broadcast_parameters(model, ranks_, apart_);
-  if (ema_ != nullptr) nn::broadcast_parameters(ema_->averages(), ranks_);
+  if (ema_ != nullptr) ema_->broadcast(ranks_);
 }
 
 Tensor TrainerBase::learn_from(std::initializer_list<Tensor> inputs, double learning_rate, bool begins_step,
@@ -58,6 +58,7 @@ Tensor TrainerBase::learn_from(std::initializer_list<Tensor> inputs, double lear
   }
   std::optional<nn::SyncBatchNormScope> together;
   if (common_.sync_batch_norm) together.emplace(ranks_);
+  const RandomPartScope part(ranks_.rank(), ranks_.size());
   outputs_ = function_({inputs.begin(), inputs.size()});
   const Tensor of_rank = nn::scale_loss(outputs_.front(), ranks_);
   outputs_.erase(outputs_.begin());

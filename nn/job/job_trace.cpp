@@ -186,7 +186,8 @@ void JobStream::follow(Device device) {
   last_ = stream;
 }
 
-void JobRandom::finish_trace(Graph& graph, Device device) {
+void JobRandom::finish_trace(Graph& graph, Device device, bool is_divided) {
+  is_divided_ = is_divided;
   blocks_ = default_generator().key().offset - start_.offset;
   SINTER_CHECK(
       default_generator().host_draws() == host_draws_,
@@ -216,7 +217,7 @@ void JobRandom::begin_run() {
 }
 
 void JobRandom::end_failed_run(const Program& program) {
-  if (!base_.defined()) return;
+  if (!base_.defined() || is_divided_) return;
   const ProgramProgress progress = program.progress();
   std::set<const GraphNode*> reached(progress.done.begin(), progress.done.end());
   reached.insert(progress.next);

@@ -176,14 +176,16 @@ class JobRandom {
   JobRandom() : start_(default_generator().key()) {}
 
   /// Lets the keys in `graph` follow a tensor of this object. Throws InvalidArgument for numbers that no run
-  /// could draw anew: those that host code drew, and those of another generator.
-  void finish_trace(Graph& graph, Device device);
+  /// could draw anew: those that host code drew, and those of another generator. `is_divided`: the
+  /// code was traced in a RandomPartScope.
+  void finish_trace(Graph& graph, Device device, bool is_divided = false);
   /// Whether a run draws random numbers.
   bool draws() const { return base_.defined(); }
   /// Writes the generator's key for one run and moves the generator on as eager code would have done.
   void begin_run();
   /// Of a run of `program`, behind begin_run(), that threw: moves the generator back to where eager code
-  /// would have left it, behind what the calls that ran or failed draw.
+  /// would have left it, behind what the calls that ran or failed draw; where draws are divided, it stays
+  /// behind the whole run, so that it stands alike on all ranks wherever each has failed.
   void end_failed_run(const Program& program);
 
  private:
@@ -191,7 +193,8 @@ class JobRandom {
   RandomKey run_start_;
   uint64_t host_draws_ = default_generator().host_draws();
   uint64_t blocks_ = 0;  // that a run uses up
-  Tensor base_;          // undefined: nothing is drawn
+  bool is_divided_ = false;
+  Tensor base_;  // undefined: nothing is drawn
 };
 
 /// Of a run of `program` that threw: has the effects of the calls that ran.

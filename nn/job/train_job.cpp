@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 
 #include <sinter/autograd/hooks_internal.h>
 #include <sinter/core/base/log.h>
@@ -72,8 +73,7 @@ TrainJob::TrainJob(Traced, const ModuleBase& model, JobFunction function, Optimi
     broadcast_parameters(model, *options.communicator, options.sharded);
     broadcast_parameters(exclude(optimizer.parameters(), model.parameters()), *options.communicator,
                          options.sharded);
-    broadcast_parameters(options.ema != nullptr ? options.ema->averages(options.sharded) : LabelledTensors(),
-                         *options.communicator);
+    if (options.ema != nullptr) options.ema->broadcast(*options.communicator, options.sharded);
   }
   if (!options.precision) return;
   SINTER_CHECK(is_half(*options.precision),
@@ -142,7 +142,12 @@ void TrainJob::make_mixed() const {
 
 void TrainJob::trace_forward(Tracer& tracer, std::span<const TensorSpec> inputs, Compiled& compiled) const {
   std::optional<SyncBatchNormScope> together;
-  if (options_.sync_batch_norm && options_.communicator != nullptr) together.emplace(*options_.communicator);
+  std::optional<RandomPartScope> part;
+  if (options_.communicator != nullptr) {
+    const Communicator& ranks = *options_.communicator;
+    if (options_.sync_batch_norm) together.emplace(ranks);
+    part.emplace(ranks.rank(), ranks.size());
+  }
   const std::string xy[] = {"x", "y"};
   const std::span<const std::string> names = inputs.size() == 2 ? xy : std::span<const std::string>();
   // The code sees float32; the casts that show it are taken out again by the pass.
@@ -153,11 +158,10 @@ void TrainJob::trace_forward(Tracer& tracer, std::span<const TensorSpec> inputs,
                                        options_.precision ? widened : StandInFor());
 }
 
-// Ranks that would sum other gradients, or in another order, would give nonsense, or wait for ever. What they
-// have agreed on once is not asked for again: a rank may make another graph for other inputs by itself.
-void TrainJob::agree_with_ranks(const Graph& graph) {
-  if (options_.communicator == nullptr) return;
-  std::string text;
+// What a step of the graph sums over the ranks. Ranks that would sum other gradients, or in another order,
+// would give nonsense, or wait for ever.
+void TrainJob::describe_sums(const Graph& graph, Compiled& compiled) {
+  std::string& text = compiled.sums_over_ranks;  // has the names of parameters
   for (const GraphNode* node : graph.nodes()) {
     if (!node->is_collective()) continue;
     // Without devices: each rank has a GPU of its own. Not of all inputs: batches may differ in size.
@@ -169,10 +173,33 @@ void TrainJob::agree_with_ranks(const Graph& graph) {
     for (size_t i = 0; node->definition().variadic && i < node->inputs.size(); ++i) add(*node->input(i));
     text += ";";
   }
-  if (agreed_.contains(text)) return;
-  options_.communicator->check_equal(text, "the sums over ranks in the job");
-  share_kernel_choices(graph, device_of_model(), *options_.communicator);
-  agreed_.insert(text);
+}
+
+// Whether all ranks have graphs for the step that comes, which sum the same. Else they compare in words what
+// they sum, once those have made theirs that have none.
+bool TrainJob::have_agreed(std::span<const TensorSpec> inputs, const Compiled* found) const {
+  if (options_.communicator == nullptr || options_.communicator->size() == 1) return true;
+  const Communicator& ranks = *options_.communicator;
+  const int64_t rows = inputs.empty() || inputs[0].shape.rank() == 0 ? 0 : inputs[0].shape[0];
+  const int64_t none = 0;
+  const auto sums = [&] {
+    return static_cast<int64_t>(std::hash<std::string>()(found->sums_over_ranks) | 1);
+  };
+  const std::vector<int64_t> own = {rows, found == nullptr ? none : sums()};
+  const std::vector<int64_t> all = ranks.all_gather(Tensor::from_values(own, {2})).to_vector<int64_t>();
+  std::vector<int64_t> parts;
+  bool have_agreed = true;
+  for (size_t i = 0; i < all.size(); i += 2) {
+    parts.push_back(all[i]);
+    have_agreed = have_agreed && all[i + 1] != none && all[i + 1] == all[1];
+  }
+  check_parts("train_job", parts, ranks);
+  return have_agreed;
+}
+
+void TrainJob::agree_on_sums(const Compiled& compiled) const {
+  if (options_.communicator != nullptr)
+    options_.communicator->check_equal(compiled.sums_over_ranks, "the sums over ranks in the job");
 }
 
 std::unique_ptr<Graph> TrainJob::make_graph(std::span<const TensorSpec> inputs, double learning_rate,
@@ -224,7 +251,8 @@ std::unique_ptr<Graph> TrainJob::make_graph(std::span<const TensorSpec> inputs, 
   pipeline.dump(*graph, "differentiated");
   clock.finish("differentiation");
 
-  compiled.random.finish_trace(*graph, device);
+  const bool is_divided = options_.communicator != nullptr && options_.communicator->size() > 1;
+  compiled.random.finish_trace(*graph, device, is_divided);
   context.differentiated = true;
   pipeline.run(passes::step_passes(), *graph, context);
   clock.finish("step passes");
@@ -257,7 +285,11 @@ std::unique_ptr<TrainJob::Compiled> TrainJob::compile(std::span<const TensorSpec
   std::unique_ptr<Graph> graph =
       make_graph(inputs, learning_rate, data, {.memory_limit = options_.memory_limit}, *compiled);
   PhaseClock clock(compiled->report.phases);
-  agree_with_ranks(*graph);
+  describe_sums(*graph, *compiled);
+  agree_on_sums(*compiled);
+  // Whoever has agreed on these sums before has shared choices, too.
+  if (options_.communicator != nullptr && agreed_.insert(compiled->sums_over_ranks).second)
+    share_kernel_choices(*graph, device_of_model(), *options_.communicator);
   compiled->program = std::make_unique<Program>(std::move(graph), device_of_model(), options_.program);
   clock.finish("kernels and memory");
   if (options_.memory_limit) warn_of_memory(*compiled, *options_.memory_limit);
@@ -310,7 +342,12 @@ std::string TrainJob::reason_to_compile(std::span<const TensorSpec> inputs) cons
 TrainJob::Compiled& TrainJob::compiled_for(std::span<const TensorSpec> inputs, double learning_rate,
                                            std::span<const Tensor> data) {
   stream_.follow(device_of_model());
-  if (Compiled* const found = find_compiled(inputs, data)) return *found;
+  Compiled* const found = find_compiled(inputs, data);
+  const bool agreed = have_agreed(inputs, found);
+  if (found != nullptr) {
+    if (!agreed) agree_on_sums(*found);
+    return *found;
+  }
   const std::string reason = reason_to_compile(inputs);
   if (!compiled_.empty()) log::info("[train_job] another graph is made: {}", reason);
   const GeneratorScope generator;
@@ -369,8 +406,6 @@ Tensor TrainJob::step(std::span<const Tensor> inputs, double learning_rate) {
                  i);
     specs.push_back(inputs[i].spec());
   }
-  if (options_.communicator != nullptr && !specs.empty() && specs[0].shape.rank() > 0)
-    check_parts("train_job", specs[0].shape[0], *options_.communicator);
   Compiled& compiled = compiled_for(specs, learning_rate, inputs);
   compiled.late_reads.check(inputs, "train_job");
   optimizer_.set_learning_rate(learning_rate);

@@ -47,7 +47,9 @@ struct TrainJobOptions {
   /// rank 0 from the start, its parameters, those of the optimiser beside the model too, and its `ema`
   /// (broadcast_parameters). step() gives the mean of the losses of all, and throws InvalidArgument on all
   /// ranks, and changes nothing, if the first axis of its first input is not equally long on all
-  /// (check_parts). Not owned; null: alone.
+  /// (check_parts); CommunicationError, if they would not sum gradients of the same parameters, as where some
+  /// have frozen others. Ops such as dropout draw for each rank its part of what one process with the whole
+  /// batch draws (RandomPartScope). All ranks call step() and prepare() alike. Not owned; null: alone.
   const Communicator* communicator = nullptr;
   /// Batch norms take the statistics of all ranks' parts of the batch together
   /// (nn/parallel/sync_batch_norm.h); else each rank those of its own part. Nothing without a communicator of
@@ -215,7 +217,9 @@ class TrainJob {
   void trace_update(Tracer& tracer, double learning_rate) const;
   bool is_apart(const Parameter& parameter) const;
   Tensor over_ranks(const Tensor& gradient) const;
-  void agree_with_ranks(const Graph& graph);
+  static void describe_sums(const Graph& graph, Compiled& compiled);
+  bool have_agreed(std::span<const TensorSpec> inputs, const Compiled* found) const;
+  void agree_on_sums(const Compiled& compiled) const;
   void make_mixed() const;
   static void warn_of_memory(const Compiled& compiled, size_t limit);
   void trace_forward(Tracer& tracer, std::span<const TensorSpec> inputs, Compiled& compiled) const;

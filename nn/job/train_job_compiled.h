@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <sinter/nn/job/job_trace.h>
@@ -19,7 +20,8 @@ struct TrainJob::Compiled {
   ModuleSnapshot model;
   SettingsSnapshot settings;
   Part part;
-  std::vector<bool> sums;  // which parameters have a sum of gradients behind it
+  std::vector<bool> sums;       // which parameters have a sum of gradients behind it
+  std::string sums_over_ranks;  // what a step sums: names, dtypes and shapes, in the order of the sums
   TracedConstants constants;
   LateReads late_reads;
   uint64_t optimizer_revision = 0, ema_revision = 0;

@@ -103,7 +103,13 @@ void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learni
     compiled.sums[i] = !part.last;
     if (part.last) {
       const Tensor gradient = arrived[i].defined() ? arrived[i] : sum_of(i, parameters[i]);
-      parameters[i].tensor().set_grad(is_apart(parameters[i]) ? gradient : over_ranks(gradient));
+      if (is_apart(parameters[i])) {
+        parameters[i].tensor().set_grad(gradient);
+      } else {
+        compiled.sums_over_ranks +=
+            fmt::format("{} {} {};", parameters[i].name(), gradient.dtype(), gradient.shape());
+        parameters[i].tensor().set_grad(over_ranks(gradient));
+      }
     } else if (arrived[i].defined()) {
       const Tensor& sum = sum_of(i, parameters[i]);
       graph.memory(sum, GraphValue::Kind::kLeaf, "sum." + parameters[i].name());

@@ -4,6 +4,7 @@
 #include <sinter/core/op/call_tracer.h>
 #include <sinter/core/op/node.h>
 #include <sinter/nn/optim/ema.h>
+#include <sinter/nn/parallel/data_parallel.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/copy/copy.h>
 #include <sinter/ops/fill/fill.h>
@@ -141,6 +142,13 @@ std::vector<std::pair<std::string, Tensor>> EMA::averages(const std::vector<Para
       all.emplace_back("average." + slot.variable.name(), slot.average);
   }
   return all;
+}
+
+void EMA::broadcast(const Communicator& ranks, const std::vector<Parameter>& sharded) {
+  broadcast_parameters(averages(sharded), ranks);
+  const Tensor count = Tensor::from_values<int64_t>({updates_}, {1});
+  ranks.broadcast_(count);
+  updates_ = count.item<int64_t>();
 }
 
 State EMA::averaged_state() const {

@@ -8,6 +8,10 @@
 #include <sinter/core/runtime/exclusive_use.h>
 #include <sinter/nn/module/module.h>
 
+namespace sinter {
+class Communicator;
+}
+
 namespace sinter::nn {
 
 namespace detail {
@@ -56,8 +60,11 @@ class EMA {
   uint64_t revision() const { return revision_; }
   std::vector<std::pair<std::string, Tensor>> tensors();
   /// The averages with their names, "average.<name>", but those of `sharded`: parameters of which each rank
-  /// has a part of its own. What nn::broadcast_parameters and nn::check_parameters_equal take.
+  /// has a part of its own. What nn::check_parameters_equal takes.
   std::vector<std::pair<std::string, Tensor>> averages(const std::vector<Parameter>& sharded = {}) const;
+  /// Lets all ranks go on from the averages, and the number of updates, of rank 0; but for those of
+  /// `sharded`. Throws CommunicationError on all ranks if names or shapes differ.
+  void broadcast(const Communicator& ranks, const std::vector<Parameter>& sharded = {});
   /// Updates so far.
   int64_t updates() const { return updates_; }
 

@@ -125,6 +125,13 @@ Tensor scale_loss(const Tensor& loss, const Communicator& ranks) {
 void all_reduce_gradients(const std::vector<Parameter>& parameters, const Communicator& ranks) {
   if (ranks.size() == 1) return;
   const NoGrad no_grad;
+  std::string names;
+  for (const Parameter& parameter : parameters) {
+    const Tensor& gradient = parameter.grad();
+    if (gradient.defined())
+      names += fmt::format("{} {} {};", parameter.name(), gradient.dtype(), gradient.shape());
+  }
+  ranks.check_equal(names, "the parameters that have gradients");
   std::vector<Tensor> bucket;
   size_t bytes = 0;
   for (size_t i = parameters.size(); i-- > 0;) {

@@ -58,7 +58,7 @@ void check_parts(const char* tag, int64_t rows, const Communicator& ranks);
 void check_parts(const char* tag, std::span<const int64_t> rows, const Communicator& ranks);
 
 /// Puts the sums over all ranks in the place of the gradients. Parameters without a gradient have none on any
-/// rank. Gradients are summed in buckets, from the last parameter to the first.
+/// rank: else, or where names, shapes or dtypes differ, throws CommunicationError on all ranks. Gradients are summed in buckets, from the last parameter to the first.
 void all_reduce_gradients(const std::vector<Parameter>& parameters, const Communicator& ranks);
 
 /// The parameters that are not among `sharded`, in their order.

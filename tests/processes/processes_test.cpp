@@ -128,6 +128,35 @@ TEST_P(ProcessesTest, PartsOfDifferentSizesAreRefusedOnAllRanks) {
   expect_all_well(workers.wait(60));
 }
 
+TEST_P(ProcessesTest, OperationsThatDifferAreToldOnAllRanks) {
+  for (const testing::Variables& variables : {testing::Variables(), kWithoutGloo}) {
+    Workers workers;
+    workers.start_all(GetParam(), {"differences"}, free_port(), variables);
+    expect_all_well(workers.wait(60));
+  }
+}
+
+// They would be summed into each other, for their sizes are the same.
+TEST_P(ProcessesTest, GradientsOfOtherParametersAreRefusedOnAllRanks) {
+  Workers workers;
+  workers.start_all(GetParam(), {"gradients"}, free_port());
+  expect_all_well(workers.wait(60));
+}
+
+// Each rank draws its part of what one process draws, and all stand alike afterwards.
+TEST_P(ProcessesTest, DropsWhatOneProcessDrops) {
+  const nn::State one = trained(1, "dropping.job");
+  expect_near(one, trained(1, "dropping.eager"), 1e-5);
+  expect_near(one, trained(GetParam(), "dropping.job"), 1e-5);
+  expect_near(one, trained(GetParam(), "dropping.eager"), 1e-5);
+}
+
+TEST_P(ProcessesTest, TheNumberOfUpdatesOfAnAverageIsThatOfRankZero) {
+  Workers workers;
+  workers.start_all(GetParam(), {"average"}, free_port());
+  expect_all_well(workers.wait(60));
+}
+
 TEST_P(ProcessesTest, AllRanksOfAJobRunTheKernelThatRankZeroChose) {
   Workers workers;
   workers.start_all(GetParam(), {"kernels"}, free_port(), {{"SINTER_CACHE_DIR", ""}});

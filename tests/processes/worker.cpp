@@ -29,6 +29,7 @@
 #include <sinter/ops/sync_batch_norm/sync_batch_norm.h>
 #include <sinter/ops/unary/unary.h>
 
+#include "processes/worker_differences.h"
 #include "processes/worker_faults.h"
 #include "processes/worker_parts.h"
 
@@ -448,6 +449,10 @@ int run(const std::string& what, const std::string& file) {
   if (what == "norms.parts") unequal_norms(*ranks);
   if (what.starts_with("beside.")) testing::train_beside(*ranks, what.substr(7), file);
   if (what == "parts") testing::unequal_parts(*ranks);
+  if (what == "differences") testing::different_calls(*ranks);
+  if (what == "gradients") testing::different_gradients(*ranks);
+  if (what.starts_with("dropping.")) testing::train_dropping(*ranks, what.substr(9), file);
+  if (what == "average") testing::shared_average(*ranks);
   if (what == "kernels") testing::shared_kernels(*ranks);
   if (what == "order") testing::sums_beside_backward(*ranks);
   if (what == "timeout" && ranks->rank() == 0) ranks->barrier();

@@ -189,7 +189,7 @@ void train_beside(const Communicator& ranks, const std::string& way, const std::
     job.emplace(model, sgd, step, nn::TrainJobOptions{.ema = &ema, .communicator = &ranks});
   } else {
     nn::broadcast_parameters(sgd.parameters(), ranks);
-    nn::broadcast_parameters(ema.averages(), ranks);
+    ema.broadcast(ranks);
   }
   const int64_t rows = kRows / ranks.size();
   for (int step = 0; step < kSteps; ++step) {
