@@ -1,6 +1,7 @@
 #include "mistakes.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include <fmt/core.h>
@@ -61,8 +62,31 @@ void WorstMistakes::add(const Tensor& logits, const Tensor& labels) {
     mistakes_.push_back({images_ + static_cast<int64_t>(i), targets[i], largest - row, *largest});
   }
   images_ += static_cast<int64_t>(targets.size());
+  keep_worst();
+}
+
+void WorstMistakes::keep_worst() {
   std::ranges::stable_sort(mistakes_, std::greater{}, &Mistake::probability);
   if (mistakes_.size() > most_) mistakes_.resize(most_);
+}
+
+void WorstMistakes::join(const Communicator& ranks) {
+  if (ranks.size() == 1) return;
+  constexpr size_t kWords = 4;
+  std::vector<int64_t> words;
+  mistakes_.resize(most_, {.index = -1});
+  for (const Mistake& mistake : mistakes_)
+    words.insert(words.end(),
+                 {mistake.index, mistake.target, mistake.taken, std::bit_cast<int64_t>(mistake.probability)});
+  const Tensor all = ranks.all_gather(Tensor::from_values(words, {static_cast<int64_t>(words.size())}));
+  const std::vector<int64_t> gathered = all.to_vector<int64_t>();
+  mistakes_.clear();
+  for (size_t i = 0; i < gathered.size(); i += kWords) {
+    if (gathered[i] < 0) continue;
+    mistakes_.push_back(
+        {gathered[i], gathered[i + 1], gathered[i + 2], std::bit_cast<double>(gathered[i + 3])});
+  }
+  keep_worst();
 }
 
 void log_mistakes(const std::vector<Mistake>& mistakes, const nn::data::Dataset& images, int64_t step,

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <sinter/core/comm/communicator.h>
 #include <sinter/core/tensor/tensor.h>
 #include <sinter/nn/data/dataset.h>
 #include <sinter/nn/metrics/metrics.h>
@@ -25,15 +26,20 @@ struct Mistake {
 /// Keeps the mistakes of which the network was surest.
 class WorstMistakes {
  public:
-  explicit WorstMistakes(size_t most = 16) : most_(most) {}
+  /// `first`: the number of the first image.
+  explicit WorstMistakes(int64_t first = 0, size_t most = 16) : most_(most), images_(first) {}
   /// Logits (N, C) and labels (N) of the images that follow those of the calls before.
   void add(const sinter::Tensor& logits, const sinter::Tensor& labels);
   /// The surest first; of equal ones the first image.
   const std::vector<Mistake>& worst() const { return mistakes_; }
+  /// Of all ranks, whose images follow one another.
+  void join(const sinter::Communicator& ranks);
 
  private:
+  void keep_worst();
+
   size_t most_;
-  int64_t images_ = 0;
+  int64_t images_;
   std::vector<Mistake> mistakes_;
 };
 

@@ -210,7 +210,8 @@ nn::data::DataLoaderOptions train_loader_options(const Options& options, Device 
                                                  const nn::data::Normalization& normalization,
                                                  const Communicator& ranks) {
   const int64_t repeats = options.images.repeats;
-  return {.batch_size = options.shared_batch(train.size(), ranks.size()),
+  // Nothing is trained with --evaluate, whatever the batch.
+  return {.batch_size = options.evaluate ? ranks.size() : options.shared_batch(train.size(), ranks.size()),
           .shuffle = repeats == 1,
           .drop_last = true,
           .seed = options.seed,

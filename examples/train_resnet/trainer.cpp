@@ -176,8 +176,9 @@ std::optional<TestResult> Trainer::final_test() {
 std::optional<TestResult> Trainer::test_on(Judged& images, const nn::AnyModule& model, bool keeps_mistakes) {
   model.eval();
   const Dataset& test = images.loader.dataset();
+  const bool is_part = test.size() < images.all->size();
   TestResult result{nn::ConfusionMatrix(test.num_classes(), test.class_names()), {}, 0.0, {}};
-  WorstMistakes mistakes;
+  WorstMistakes mistakes(is_part ? images.all->size() * ranks_.rank() / ranks_.size() : 0);
   nn::TopKAccuracy ranks(5);
   nn::TensorMean loss;
   ClassLoss unweighted = loss_;
@@ -193,18 +194,19 @@ std::optional<TestResult> Trainer::test_on(Judged& images, const nn::AnyModule& 
   take_requests(true);
   if (stopped_by_ != 0) return std::nullopt;
   result.loss = loss.read().mean;
-  result.mistakes = mistakes.worst();
   std::vector<int64_t> correct = ranks.read();
-  join_test(images, result, correct);
+  if (is_part) {
+    if (keeps_mistakes) mistakes.join(ranks_);
+    join_test(test, result, correct);
+  }
+  result.mistakes = mistakes.worst();
   if (test.num_classes() > 10) {
     result.top5 = static_cast<double>(correct[4]) / static_cast<double>(correct[5]);
   }
   return result;
 }
 
-void Trainer::join_test(const Judged& images, TestResult& result, std::vector<int64_t>& correct) const {
-  const Dataset& own_part = images.loader.dataset();
-  if (ranks_.size() == 1 || own_part.size() == images.images) return;  // each has tested all
+void Trainer::join_test(const Dataset& own_part, TestResult& result, std::vector<int64_t>& correct) const {
   const int64_t own = result.confusion.total(), classes = result.confusion.classes();
   const Tensor sums =
       Tensor::from_values<double>({result.loss * static_cast<double>(own), static_cast<double>(own)}, {2});

@@ -23,17 +23,17 @@ struct TestResult {
   std::optional<double>
       top5;           // share of images whose class is among the five likeliest; for over ten classes
   double loss = 0.0;  // mean, the same loss as in training, but without weights of classes
-  std::vector<Mistake> mistakes;  // the worst of this rank's part, if they were asked for
+  std::vector<Mistake> mistakes;  // the worst of all ranks, if they were asked for
 };
 
 /// Images to test on, as one rank has them.
 struct Judged {
-  Judged(const std::shared_ptr<const sinter::nn::data::Dataset>& all, const sinter::Communicator& ranks,
+  Judged(const std::shared_ptr<const sinter::nn::data::Dataset>& images, const sinter::Communicator& ranks,
          const sinter::nn::data::DataLoaderOptions& options)
-      : loader(test_part(all, ranks), options), images(all->size()) {}
+      : all(images), loader(test_part(images, ranks), options) {}
 
+  std::shared_ptr<const sinter::nn::data::Dataset> all;
   sinter::nn::data::DataLoader loader;  // of this rank's part
-  int64_t images;                       // of all ranks
 };
 
 class Trainer final : public sinter::examples::TrainerBase {
@@ -111,7 +111,8 @@ class Trainer final : public sinter::examples::TrainerBase {
   /// The sums of all ranks.
   std::vector<int64_t> sum_over_ranks(const std::vector<int64_t>& own) const;
   /// What the ranks' parts of the test come to.
-  void join_test(const Judged& images, TestResult& result, std::vector<int64_t>& correct) const;
+  void join_test(const sinter::nn::data::Dataset& own_part, TestResult& result,
+                 std::vector<int64_t>& correct) const;
   std::optional<TestResult> test_on(Judged& images, const sinter::nn::AnyModule& model, bool keeps_mistakes);
   /// "val" where epochs are judged by other images than those to test on, else "test".
   const char* judge() const { return final_ ? "val" : "test"; }

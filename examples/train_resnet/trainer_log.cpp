@@ -10,7 +10,7 @@ using namespace sinter;
 Trainer::LogPlan Trainer::log_plan() const {
   const nn::data::Dataset& train = train_loader_.dataset();
   return {.description = {{"program", "train_resnet of Sinter " SINTER_VERSION},
-                          {"test_images", final_ ? final_->images : judge_images_.images},
+                          {"test_images", (final_ ? *final_ : judge_images_).all->size()},
                           {"classes", train.num_classes()},
                           {"parameters", model_.parameter_count()},
                           {"decoder", train_loader_.decoder_name()},

@@ -126,7 +126,7 @@ std::string Trainer::report(const TestResult* test) const {
 
 void Trainer::show_mistakes(const TestResult& test) try {
   if (run_folder_ != nullptr)
-    log_mistakes(test.mistakes, (final_ ? *final_ : judge_images_).loader.dataset(), trained_,
+    log_mistakes(test.mistakes, *(final_ ? *final_ : judge_images_).all, trained_,
                  names_of(judge_images_.loader.dataset()), *run_folder_);
 } catch (const Error& error) {  // an image that is gone
   examples::complain("warning: mistakes are not shown: {}", error.what());

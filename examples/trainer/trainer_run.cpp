@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
 
 #include <fmt/core.h>
 
@@ -16,6 +19,17 @@
 namespace sinter::examples {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+/// Differs between checkpoints of other contents: the manifest has the checksum of every file.
+std::string digest_of(const nn::LoadedCheckpoint& checkpoint) {
+  std::ifstream manifest(checkpoint.folder / "manifest.txt", std::ios::binary);
+  const std::string text(std::istreambuf_iterator<char>(manifest), {});
+  return fmt::format("{:016x}", std::hash<std::string>()(text));
+}
+
+}  // namespace
 
 int run_ranks(TrainerOptions& options, char** argv, const std::string& purpose,
               const std::function<int(const Communicator& ranks, Device device)>& body) {
@@ -140,9 +154,11 @@ std::vector<Fact> facts_of(const TrainerOptions& options,
                            const std::optional<nn::LoadedCheckpoint>& checkpoint,
                            const std::vector<Fact>& of_data, const Recipe& recipe) {
   const auto text = [](auto value) { return fmt::format("{}", value); };
-  std::vector<Fact> facts = {{"the newest checkpoint (--checkpoints must be one folder for all)",
-                              checkpoint ? text(checkpoint->data.value<int64_t>("step")) : "none",
-                              options.checkpoints}};
+  std::vector<Fact> facts = {
+      {"the newest checkpoint (--checkpoints must be one folder for all)",
+       checkpoint ? text(checkpoint->data.value<int64_t>("step")) : "none", options.checkpoints},
+      {"the contents of the newest checkpoint (their digest)", checkpoint ? digest_of(*checkpoint) : "none",
+       options.checkpoints}};
   facts.insert(facts.end(), of_data.begin(), of_data.end());
   facts.insert(facts.end(), {{"whether there are --checkpoints", text(!options.checkpoints.empty())},
                              {"--eager", text(!options.job)},

@@ -46,9 +46,10 @@ one_voice_and_one_set_of_files() {
   [ -s voice.safetensors ] && [ -s "voice-of-$tag/curves.svg" ] || fail "files are missing"
 }
 
-# With norms over all processes, several train as one does: in the first steps, before rounding is made much of.
+# With norms over all processes, several train as one does, and drop the same branches: in the first steps, before
+# rounding is made much of.
 norms_see_the_whole_batch() {
-  local words="--threads 1 --epochs 1 --batch 24 --max-steps 3 --log-every 1 --workers 0 --sync-batch-norm" way
+  local words="--threads 1 --epochs 1 --batch 24 --max-steps 3 --log-every 1 --workers 0 --sync-batch-norm --drop-path 0.5" way
   losses() { sed -nE 's/.*"train\/loss": ?([0-9.]+).*/\1/p' "$1/scalars.jsonl"; }
   run 0 "$program" $words --log-dir norms-1
   [ "$(losses norms-1 | wc -l)" = 3 ] || fail "not 3 losses"
@@ -235,6 +236,35 @@ other_data_on_one_rank_are_told_on_all() {
   [ $((SECONDS - start)) -lt 60 ] || fail "took $((SECONDS - start)) s"
 }
 
+# Runs that stopped at the same step are not the same run.
+other_checkpoints_on_one_rank_are_told_on_all() {
+  local rank port=$((30000 + $$ % 10000)) pids try
+  for rank in 0 1; do
+    run 0 "$program" --threads 1 --data few --epochs 2 --batch 24 --seed $rank --max-steps 1 --checkpoints "own-$rank-of-$tag"
+  done
+  for try in other same; do
+    port=$((port + 1)) pids=()
+    for rank in 0 1; do
+      env RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout 100 "$program" --threads 1 \
+        --checkpoints "own-$rank-of-$tag" --resume --seed 0 --change-recipe >out$rank 2>err$rank &
+      pids+=($!)
+    done
+    code0=0 code1=0
+    wait "${pids[0]}" || code0=$?
+    wait "${pids[1]}" || code1=$?
+    if [ $try = other ]; then
+      [ "$code0 $code1" = "1 1" ] || fail "exit codes $code0 and $code1"
+      for rank in 0 1; do
+        grep -qE "^\[rank $rank\] error: .*the ranks differ in the contents of the newest checkpoint" err$rank || fail "rank $rank: $(cat err$rank)"
+      done
+      rm -r "own-1-of-$tag"
+      cp -r "own-0-of-$tag" "own-1-of-$tag"
+    else
+      [ "$code0 $code1" = "0 0" ] || fail "copies of a checkpoint: $(cat err0 err1)"
+    fi
+  done
+}
+
 # A rank that is slower than --rank-timeout.
 the_time_for_other_ranks_is_an_option() {
   local folder=slow-of-$tag start victim
@@ -261,6 +291,13 @@ mixing_goes_on_and_the_tested_weights_are_saved() {
   cmp mixed.safetensors resumed.safetensors || fail "the resumed run ended with other weights"
   run 0 "$program" --threads 1 --evaluate --load-weights mixed.safetensors --report tested.json
   [ "$(value mixed.json accuracy)" = "$(value tested.json accuracy)" ] || fail "others were tested than saved"
+  # The mistakes of all ranks; and no batch has to be divided where nothing is trained.
+  run 0 "$program" --threads 1 --processes 3 --evaluate --load-weights mixed.safetensors --report three.json
+  mistakes() { sed -n '/"mistakes"/,/^  ]/p' "$1" | grep -E '"(index|class|taken_for)"'; }
+  [ "$(mistakes tested.json | wc -l)" -ge 9 ] || fail "no mistakes: $(cat tested.json)"
+  for tested in mixed three; do
+    diff <(mistakes tested.json) <(mistakes $tested.json) || fail "other mistakes in $tested.json"
+  done
 }
 
 under_mpirun() {
@@ -299,5 +336,5 @@ beside=$!
 tell one_voice_and_one_set_of_files norms_see_the_whole_batch checkpoints_know_no_number_of_processes sigterm_saves_once_and_ends_with_143 \
   a_rank_that_is_ended_early_is_named_soon children_are_waited_for_where_their_ends_are_ignored \
   ranks_write_to_a_terminal_that_stops_the_background a_run_that_is_suspended_goes_on a_parent_that_is_killed_leaves_nobody \
-  mistakes_are_told other_data_on_one_rank_are_told_on_all mixing_goes_on_and_the_tested_weights_are_saved under_mpirun under_srun
+  mistakes_are_told other_data_on_one_rank_are_told_on_all other_checkpoints_on_one_rank_are_told_on_all mixing_goes_on_and_the_tested_weights_are_saved under_mpirun under_srun
 wait $beside || exit 1
