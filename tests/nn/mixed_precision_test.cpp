@@ -364,10 +364,19 @@ TEST_P(MixedTest, TrainingLearnsAsInFloat32) {
     EXPECT_LT(last, 0.35 * first) << to_string(dtype);
     return last;
   };
-  const State start = TrainingRun(Device::cpu(), DType::kFloat32).model.state();
-  const double exact = train(DType::kFloat32, start);
-  EXPECT_NEAR(train(DType::kFloat16, start), exact, 0.1);
-  EXPECT_NEAR(train(DType::kBFloat16, start), exact, 0.1);
+  // How far a start has come after 20 steps is a matter of rounding where it learns late: of 100 starts one
+  // differed by 0.13, their means by 0.001.
+  constexpr int kStarts = 4;
+  double exact = 0.0, half = 0.0, brain = 0.0;
+  for (uint64_t seed = 1; seed <= kStarts; ++seed) {
+    manual_seed(seed);
+    const State start = TrainingRun(Device::cpu(), DType::kFloat32).model.state();
+    exact += train(DType::kFloat32, start) / kStarts;
+    half += train(DType::kFloat16, start) / kStarts;
+    brain += train(DType::kBFloat16, start) / kStarts;
+  }
+  EXPECT_NEAR(half, exact, 0.05);
+  EXPECT_NEAR(brain, exact, 0.05);
 }
 
 TEST_P(MixedTest, ResumesBitForBit) {
