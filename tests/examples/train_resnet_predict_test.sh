@@ -127,7 +127,9 @@ features_of_layers() {
   head -c 700 f.safetensors | grep -qaF '"features":{"dtype":"F32","shape":[9,64]' || fail "other features"
   head -c 700 f.safetensors | grep -qaF '"paths":"data/test/a/1.pgm\ndata/test/a/2.pgm\n' || fail "other paths"
   run 0 "${predict[@]}" --features avgpool --output g.safetensors
-  cmp f.safetensors g.safetensors || fail "avgpool is not what the last stage gives"
+  head -c 200 f.safetensors | grep -qaF '"layer":"layer3"' || fail "another layer"
+  head -c 200 g.safetensors | grep -qaF '"layer":"avgpool"' || fail "not the layer that was asked for"
+  cmp <(tensors f.safetensors) <(tensors g.safetensors) || fail "avgpool is not what the last stage gives"
   run 1 --predict mixed --load-weights w.safetensors --features fc --output f.safetensors
   head -c 900 f.safetensors | grep -qaF '"shape":[3,3]' || fail "wrong pictures have rows"
   head -c 900 f.safetensors | grep -qaF '"errors":"[' || fail "wrong pictures are not named"
