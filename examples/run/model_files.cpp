@@ -129,8 +129,9 @@ nn::Weights read_at(const std::string& path, const std::string& key) try {
 void write_weights_file(const std::string& path, const nn::State& weights,
                         const nn::ModelMetadata& metadata) {
   const std::string ending = std::filesystem::path(path).extension().string();
-  if (ending == ".pth" || ending == ".pt") return nn::write_pytorch(path, weights);
-  nn::write_safetensors(path, weights, nn::to_safetensors_metadata(metadata));
+  const auto about = nn::to_safetensors_metadata(metadata);
+  if (ending == ".pth" || ending == ".pt") return nn::write_pytorch(path, weights, about);
+  nn::write_safetensors(path, weights, about);
 }
 
 WeightsFile read_weights(const std::string& path, const std::string& key) {

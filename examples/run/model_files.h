@@ -46,8 +46,8 @@ struct WeightsFile {
 /// `key` is --key. Throws Error that names the option if there are no weights at it.
 WeightsFile read_weights(const std::string& path, const std::string& key = {});
 
-/// Writes weights to a file of PyTorch's if its name ends in .pth or .pt, which has no place for metadata,
-/// else to a safetensors file.
+/// Writes weights and what they are of to a file of PyTorch's if its name ends in .pth or .pt, else to a
+/// safetensors file.
 void write_weights_file(const std::string& path, const nn::State& weights, const nn::ModelMetadata& metadata);
 
 /// Says where in a file its weights were, what was taken off their names and what was passed over.

@@ -46,12 +46,11 @@ void list(const nn::Weights& weights) {
 }
 
 void write(const nn::Weights& weights, const std::string& output) {
-  if (*output_format(output) == Format::kPytorch) {
-    const bool says_more = weights.metadata.size() > weights.metadata.count(kFormat);
-    if (says_more) say("{}: the metadata are left out; PyTorch's format has no place for them\n", output);
-    return nn::write_pytorch(output, weights.tensors);
-  }
   std::map<std::string, std::string> metadata = weights.metadata;
+  if (*output_format(output) == Format::kPytorch) {
+    metadata.erase(kFormat);
+    return nn::write_pytorch(output, weights.tensors, metadata);
+  }
   metadata.emplace(kFormat, "pt");
   nn::write_safetensors(output, weights.tensors, metadata);
 }

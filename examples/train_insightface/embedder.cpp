@@ -111,10 +111,11 @@ std::optional<Norms> for_each_embedding(const nn::AnyModule& backbone, const Opt
 std::optional<Embeddings> embed(const nn::AnyModule& backbone, const Options& options, Device device,
                                 const std::shared_ptr<const nn::data::Dataset>& faces) {
   Embeddings embeddings{.dims = options.dims, .values = {}};
-  const auto norms = for_each_embedding(backbone, options, device, faces, true, [&](std::span<float> row) {
-    make_unit(row);
-    embeddings.values.insert(embeddings.values.end(), row.begin(), row.end());
-  });
+  const auto norms = for_each_embedding(
+      backbone, options, device, faces, options.verify_flip == "sum", [&](std::span<float> row) {
+        make_unit(row);
+        embeddings.values.insert(embeddings.values.end(), row.begin(), row.end());
+      });
   if (!norms) return std::nullopt;
   embeddings.mean_norm = norms->mean();
   return embeddings;
@@ -129,12 +130,14 @@ std::optional<Embeddings> embed_folders(const nn::AnyModule& backbone, const Opt
   };
   std::map<std::string, Sum> sums;
   size_t at = 0;
-  const auto norms = for_each_embedding(backbone, options, device, faces, true, [&](std::span<float> row) {
+  const bool flip = options.verify_flip == "sum";
+  const double of_row = flip ? 2.0 : 1.0;  // embeddings whose sum a row is
+  const auto norms = for_each_embedding(backbone, options, device, faces, flip, [&](std::span<float> row) {
     const std::string folder = fs::path(paths[at++]).parent_path().string();
     Sum& sum = sums[folder.empty() ? "." : folder];
     sum.values.resize(row.size());
     for (size_t i = 0; i < row.size(); ++i) sum.values[i] += static_cast<double>(row[i]);
-    ++sum.count;
+    sum.count += of_row;
   });
   if (!norms) return std::nullopt;
   Embeddings means{.dims = options.dims, .values = {}, .mean_norm = norms->mean()};

@@ -49,14 +49,14 @@ std::optional<Norms> for_each_embedding(const sinter::nn::AnyModule& backbone, c
                                         const std::shared_ptr<const sinter::nn::data::Dataset>& faces,
                                         bool flip, const std::function<void(std::span<float> row)>& take);
 
-/// All of them, flipped too, of length one.
+/// All of them, of length one: the sums with the mirror images', unless --verify-flip is off.
 std::optional<Embeddings> embed(const sinter::nn::AnyModule& backbone, const Options& options,
                                 sinter::Device device,
                                 const std::shared_ptr<const sinter::nn::data::Dataset>& faces);
 
-/// The mean of the embeddings of each folder's images, flipped too and as the network gives them, so that its
-/// length tells how alike these are. `paths` of the images become those of the folders, "." for the images'
-/// own.
+/// The mean of the embeddings of each folder's images, and of their mirror images unless --verify-flip is
+/// off, as the network gives them, so that its length tells how alike these are. `paths` of the images become
+/// those of the folders, "." for the images' own.
 std::optional<Embeddings> embed_folders(const sinter::nn::AnyModule& backbone, const Options& options,
                                         sinter::Device device,
                                         const std::shared_ptr<const sinter::nn::data::Dataset>& faces,

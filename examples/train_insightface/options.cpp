@@ -112,8 +112,10 @@ void add_data_rows(OptionTable& table, Options& options) {
   table.add("--verify-every", options.verify_every, whole(0, kMany),
             "Steps between tests with these pairs; 0: at the end of each epoch");
   table
-      .add("--verify-flip", options.verify_flip, one_of({"sum", "off"}),
-           "What is compared: the sum of an image's embedding and its mirror image's, or (off) its own")
+      .add(
+          "--verify-flip", options.verify_flip, one_of({"sum", "off"}),
+          "What is compared, and what --embed gives: the sum of an image's embedding and its mirror image's, "
+          "or (off) its own")
       .kept_unless("sum");
 }
 
@@ -178,7 +180,8 @@ void add_use_rows(OptionTable& table, Options& options) {
             "--evaluate does, and --output");
   table
       .add("--embed-groups", options.embed_groups,
-           "Give a row per folder: the mean of its images' embeddings, which keeps its length")
+           "Give a row per folder: the mean of the embeddings of its images and their mirror images, which "
+           "keeps its length")
       .needs("--embed");
   table
       .add("--output", options.output, file(),
@@ -285,7 +288,7 @@ std::optional<examples::OtherMode> mode_of(const Options& options) {
   examples::OtherMode mode = mode_with_weights(
       options.only(), options, {"--backbone", "--dims", "--width", "--image-size", "--batch"});
   std::set<std::string>& uses = mode.uses;
-  if (!options.embed.empty()) uses.insert({"--embed-groups", "--output"});
+  if (!options.embed.empty()) uses.insert({"--embed-groups", "--output", "--verify-flip"});
   if (options.evaluate) uses.insert({"--verify", "--verify-flip", "--roc", "--report"});
   if (!options.ijb.empty())
     uses.insert({"--ijb-embeddings", "--ijb-lengths", "--ijb-score", "--verify-flip", "--roc", "--report"});

@@ -134,6 +134,10 @@ void settle_stem(const std::optional<examples::WeightsFile>& weights, const Data
   stem = own;
 }
 
+int64_t image_channels(const nn::State& state) {
+  return std::max(extent(state, "conv1.weight", 1), extent(state, "conv1.0.weight", 1));
+}
+
 void check_weights(const std::string& source, const nn::State& state, const nn::ModelMetadata& now,
                    Classifier classifier) {
   const std::string model = nn::recognise_resnet(state);
@@ -141,8 +145,7 @@ void check_weights(const std::string& source, const nn::State& state, const nn::
     throw Error(fmt::format("{}: these are weights of a {}, --model says {}; --model {} fits", source, model,
                             now.model, model));
   }
-  const int64_t classes = extent(state, "fc.bias", 0),
-                channels = std::max(extent(state, "conv1.weight", 1), extent(state, "conv1.0.weight", 1));
+  const int64_t classes = extent(state, "fc.bias", 0), channels = image_channels(state);
   const char* const help =
       classifier == Classifier::kTrained ? "; --new-head gives the model another classifier" : "";
   if (classifier != Classifier::kNew && !model.empty() && classes == 0)

@@ -32,6 +32,9 @@ void adopt(const sinter::examples::WeightsFile& weights, Options& options);
 void settle_stem(const std::optional<sinter::examples::WeightsFile>& weights,
                  const sinter::nn::data::Dataset& train, Options& options);
 
+/// The channels of the images that weights of one of train_resnet's models are for; 0 if they are of none.
+int64_t image_channels(const sinter::nn::State& state);
+
 /// What becomes of the classifier that stands in a file of weights.
 enum class Classifier { kTested, kTrained, kNew };
 

@@ -11,6 +11,7 @@
 
 #include "class_weights.h"
 #include "common/text.h"
+#include "normalization.h"
 #include "recipe/recipe_file.h"
 #include "run/command_line.h"
 
@@ -90,6 +91,7 @@ void add_model_rows(OptionTable& table, Options& options) {
       .add("--test-crop", options.test_crop, number(0.1, 1),
            "Share of a test image's shorter side that the centre crop of --image-size keeps")
       .kept_unless("0.875");
+  add_normalization_row(table, options.normalization);
 }
 
 void add_recipe_rows(OptionTable& table, Options& options) {
@@ -121,6 +123,18 @@ OptionTable table_of(Options& options) {
   return table;
 }
 
+/// A resumed run has its checkpoint's, and a network without weights its data's.
+std::string check_normalization(const Options& options) {
+  if (options.normalization == "auto" || options.resume) return {};
+  if (options.load_weights.empty())
+    return "--normalization needs --load-weights <file>: a new network learns what its data's is";
+  const bool is_without_data = options.prediction.wanted() || options.only_exports();
+  return options.normalization == "data" && is_without_data
+             ? fmt::format("--normalization data is that of training images: there are none with {}",
+                           options.prediction.wanted() ? "--predict" : "--export alone")
+             : "";
+}
+
 /// Mistakes in how options go together; empty if there is none.
 std::string check_together(const Options& options) {
   if (const std::string mistake = check_prediction(options.prediction, options); !mistake.empty())
@@ -140,6 +154,7 @@ std::string check_together(const Options& options) {
   if (options.is_given("--test-crop") && options.image_size == 0 && !options.resume &&
       !options.prediction.wanted() && options.load_weights.empty())
     return "--test-crop needs --image-size: else images keep their size";
+  if (const std::string mistake = check_normalization(options); !mistake.empty()) return mistake;
   if (options.loss.bce_threshold > 0 && !options.loss.is_binary() && !options.resume)
     return "--bce-threshold is of --loss bce";
   // On resume the optimiser may be the checkpoint's, which is not known yet.
@@ -158,18 +173,35 @@ std::optional<examples::OtherMode> mode_of(const Options& options) {
   if (options.prediction.wanted() || options.only_exports()) {
     return examples::OtherMode{
         .option = options.prediction.wanted() ? "--predict" : "--export",
-        .uses = {"--output", "--top-k", "--test-flip", "--test-crops", "--features", "--class-names",
-                 "--load-weights", "--model", "--image-size", "--layout", "--precision", "--batch",
-                 "--device", "--threads", "--workers", "--read-timeout", "--decode", "--max-damaged",
-                 "--export-preprocessing"}};
+        .uses = {"--output",     "--top-k",       "--test-flip",     "--test-crops",
+                 "--features",   "--class-names", "--load-weights",  "--model",
+                 "--image-size", "--layout",      "--precision",     "--batch",
+                 "--device",     "--threads",     "--workers",       "--read-timeout",
+                 "--decode",     "--max-damaged", "--normalization", "--export-preprocessing"}};
   }
   if (!options.evaluate) return std::nullopt;
   return mode_with_weights("--evaluate", options,
-                           {"--data",          "--split",        "--val-share",     "--seed",
-                            "--model",         "--stem",         "--image-size",    "--test-crop",
-                            "--interpolation", "--loss",         "--bce-threshold", "--label-smoothing",
-                            "--ema",           "--save-weights", "--report",        "--write-recipe",
-                            "--gpus",          "--processes",    "--rank-timeout",  "--decode",
+                           {"--data",
+                            "--split",
+                            "--val-share",
+                            "--seed",
+                            "--model",
+                            "--stem",
+                            "--image-size",
+                            "--test-crop",
+                            "--interpolation",
+                            "--normalization",
+                            "--loss",
+                            "--bce-threshold",
+                            "--label-smoothing",
+                            "--ema",
+                            "--save-weights",
+                            "--report",
+                            "--write-recipe",
+                            "--gpus",
+                            "--processes",
+                            "--rank-timeout",
+                            "--decode",
                             "--max-damaged"});
 }
 

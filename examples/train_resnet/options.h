@@ -37,7 +37,8 @@ struct Options : sinter::examples::TrainerOptions {
   sinter::examples::AugmentationOptions augmentation;
   sinter::examples::FinetuneOptions finetune;
   ImageOptions images;
-  double test_crop = 0.875;  // share of the resized side that test images keep
+  double test_crop = 0.875;            // share of the resized side that test images keep
+  std::string normalization = "auto";  // of weights that do not say it: see normalization.h
   NetworkOptions network;
   LossOptions loss;
 

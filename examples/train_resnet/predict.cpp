@@ -23,6 +23,7 @@
 #include "common/stop.h"
 #include "common/text.h"
 #include "model.h"
+#include "normalization.h"
 #include "predict/picture_files.h"
 #include "predict/prediction_lines.h"
 #include "run/export_model.h"
@@ -95,6 +96,7 @@ void check_against(const Options& options, const std::string& source, const nn::
   }
   if (!options.prediction.class_names.empty())
     throw Error(fmt::format("{} says how its classes are called; leave --class-names out", source));
+  check_no_choice(options.normalization, source);
 }
 
 /// What weights without metadata are of, by the command line and their shapes.
@@ -116,7 +118,15 @@ nn::UnnamedWeights unnamed_by(const Options& options, const std::string& source,
   if (!options.prediction.class_names.empty())
     unnamed.class_names = examples::read_lines("--class-names", options.prediction.class_names);
   for (std::string& name : unnamed.class_names) name = nn::to_utf8(name);
-  complain("{} does not say how its images are normalised; as ImageNet's are", source);
+  const int64_t channels = image_channels(state);
+  unnamed.normalization = assumed_normalization(options.normalization, source, channels);
+  if (!unnamed.normalization && channels == 1) {
+    throw Error(
+        fmt::format("{} does not say how its images are normalised, which are grey: --normalization "
+                    "<mean>/<deviation> of pixels from 0 to 1 does",
+                    source));
+  }
+  tell_assumed(options.normalization, source, channels);
   return unnamed;
 }
 

@@ -7,6 +7,7 @@
 #include <sinter/core/base/error.h>
 
 #include "common/console.h"
+#include "normalization.h"
 #include "run/output_files.h"
 #include "trainer/trainer_run.h"
 
@@ -40,6 +41,25 @@ std::optional<LoadedCheckpoint> find_checkpoint(Options& options) {
     throw Error(fmt::format("--evaluate: there is no checkpoint in {}", options.checkpoints));
   if (!options.evaluate) say("no checkpoint yet in {}\n", options.checkpoints);
   return std::nullopt;
+}
+
+/// That of the weights where they go on as they are, else the data's; `tells`: what is assumed is said.
+sinter::nn::data::Normalization choose_normalization(const Options& options, const Start& start,
+                                                     const Data& data, bool tells) {
+  // Else weights are trained further on data of their own. A trunk that is frozen keeps what it has seen.
+  const bool is_kept = options.evaluate || options.finetune.freeze_trunk > 0;
+  const int64_t channels = data.train->get(0).image.channels;
+  if (start.weights && start.metadata) check_no_choice(options.normalization, start.source());
+  if ((is_kept || start.checkpoint) && start.metadata &&
+      (!start.weights || start.metadata->mean.size() == static_cast<size_t>(channels)))
+    return {start.metadata->mean, start.metadata->std};
+  if (start.weights && !start.metadata && (is_kept || options.normalization != "auto")) {
+    if (const auto assumed = assumed_normalization(options.normalization, start.source(), channels)) {
+      if (tells) tell_assumed(options.normalization, start.source(), channels);
+      return *assumed;
+    }
+  }
+  return measure_normalization(*data.train);
 }
 
 Classifier classifier_of(const Options& options) {
@@ -113,15 +133,8 @@ void check_same_start(const Communicator& ranks, const Start& start, const Optio
 
 Meaning agree_on_meaning(const Options& options, const Start& start, const Data& data,
                          const Communicator& ranks) {
-  // Else weights are trained further on data of their own. A trunk that is frozen keeps what it has seen.
-  const bool goes_on = options.evaluate || start.checkpoint || options.finetune.freeze_trunk > 0;
-  sinter::nn::data::Normalization normalization;
-  const size_t channels = static_cast<size_t>(data.train->get(0).image.channels);
-  if (goes_on && start.metadata && (!start.weights || start.metadata->mean.size() == channels)) {
-    normalization = {start.metadata->mean, start.metadata->std};
-  } else {
-    normalization = measure_normalization(*data.train);
-  }
+  sinter::nn::data::Normalization normalization =
+      choose_normalization(options, start, data, ranks.rank() == 0);
   share(normalization, ranks);
   Meaning meaning{.metadata = describe_model(options, *data.train, normalization)};
   const ModelMetadata& now = meaning.metadata;

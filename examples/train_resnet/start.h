@@ -53,7 +53,7 @@ struct Meaning {
 
 /// Throws Error unless the weights that the run starts with fit the data: a checkpoint must be of the same
 /// data, or, for --evaluate, of the same classes. Inputs are normalised as the checkpoint says, or weights
-/// that are evaluated.
+/// that are evaluated or whose trunk is frozen; where these say nothing, as --normalization does.
 Meaning agree_on_meaning(const Options& options, const Start& start, const Data& data,
                          const sinter::Communicator& ranks);
 

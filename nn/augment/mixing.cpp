@@ -31,11 +31,23 @@ Tensor labels_before(const Tensor& labels) {
   return ops::concat({ops::slice(labels, 0, count - 1, count), ops::slice(labels, 0, 0, count - 1)}, 0);
 }
 
+/// The share as targets have it: the larger of the two as the dtype rounds it, and the other one the rest,
+/// which the dtype then holds exactly. Rounded each by itself, they may miss a sum of 1.
+double target_share(double share, DType dtype) {
+  const auto rounded = [dtype](double value) -> double {
+    if (dtype == DType::kBFloat16) return bfloat16(value);
+    if (dtype == DType::kFloat16) return float16(value);
+    return dtype == DType::kFloat32 ? static_cast<double>(static_cast<float>(value)) : value;
+  };
+  return share >= 0.5 ? rounded(share) : 1.0 - rounded(1.0 - share);
+}
+
 MixedBatch mixed_batch(const Tensor& images, const Tensor& labels, int64_t classes, double share,
                        const ops::MixImagesOptions& of_images) {
   const NoGrad no_grad;
   return {.images = ops::mix_images(images, of_images),
-          .targets = ops::mix_images(ops::one_hot(labels, classes, images.dtype()), {.share = share}),
+          .targets = ops::mix_images(ops::one_hot(labels, classes, images.dtype()),
+                                     {.share = target_share(share, images.dtype())}),
           .labels = share >= 0.5 ? labels : labels_before(labels),
           .share = share};
 }

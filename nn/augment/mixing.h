@@ -12,7 +12,9 @@ namespace sinter::nn {
 /// Each image of a batch mixed with the one before it, the first with the last.
 struct MixedBatch {
   Tensor images;
-  Tensor targets;      ///< (N, classes), of the images' dtype: probabilities, for nn::CrossEntropyLoss
+  /// (N, classes), of the images' dtype: probabilities, for nn::CrossEntropyLoss. Rows add up to exactly 1:
+  /// the larger share is rounded to the dtype, the smaller one is the rest.
+  Tensor targets;
   Tensor labels;       ///< int64 (N): of both classes the one with the larger share, for counting hits
   double share = 1.0;  ///< of an image's own class
 };

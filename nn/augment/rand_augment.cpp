@@ -11,7 +11,7 @@ namespace {
 
 // The ends of the ranges.
 constexpr double kShear = 0.3;
-constexpr double kTranslation = 150.0 / 331.0;  // of the image's side
+constexpr int64_t kTranslation = 150, kTranslationOf = 331;  // of so many pixels of the image's side
 constexpr double kDegrees = 30.0;
 constexpr double kFactor = 0.9;
 constexpr double kBits = 4.0;  // that posterise takes away
@@ -69,9 +69,11 @@ PixelStep pixel_step(RandAugmentStep step, double amount, int64_t height, int64_
   throw_error<InternalError>("[rand_augment] no such step");
 }
 
-PixelStep rand_augment_step(RandAugmentStep step, double strength, double sign, int64_t height,
+PixelStep rand_augment_step(RandAugmentStep step, int64_t bin, int64_t bins, double sign, int64_t height,
                             int64_t width) {
   using enum RandAugmentStep;
+  const int64_t last = bins - 1;
+  const double strength = static_cast<double>(bin) / static_cast<double>(last);
   const auto amount = [&]() -> double {
     const int64_t side = step == kTranslateX ? width : height;
     switch (step) {
@@ -80,13 +82,14 @@ PixelStep rand_augment_step(RandAugmentStep step, double strength, double sign, 
         return sign * kShear * strength;
       case kTranslateX:
       case kTranslateY:
-        return sign * std::floor(kTranslation * strength * static_cast<double>(side));
+        // Of whole numbers, here and of thresholds: what divides is not to be rounded past a whole one.
+        return sign * static_cast<double>(kTranslation * side * bin / (kTranslationOf * last));
       case kRotate:
         return sign * kDegrees * strength;
       case kPosterize:
         return 8 - std::nearbyint(kBits * strength);
       case kSolarize:
-        return std::ceil(255 * (1 - strength));
+        return static_cast<double>((255 * (last - bin) + last - 1) / last);  // rounded up
       default:
         return 1 + sign * kFactor * strength;
     }
@@ -106,14 +109,14 @@ RandAugment::RandAugment(const RandAugmentOptions& options) : options_(options) 
 
 Tensor RandAugment::apply(const Tensor& images, Layout, const data::BatchRandom& draws) const {
   check_pixels(images, draws.size(), "rand_augment");
-  const double strength = static_cast<double>(options_.magnitude) / static_cast<double>(options_.bins - 1);
   std::vector<std::vector<PixelStep>> steps(static_cast<size_t>(options_.steps));
   for (int64_t n = 0; n < draws.size(); ++n) {
     data::SampleRandom random = draws.of(n);
     for (std::vector<PixelStep>& of_images : steps) {
       const auto step = static_cast<RandAugmentStep>(random.below(kRandAugmentSteps));
       const double sign = is_signed(step) && random.uniform() < 0.5F ? -1.0 : 1.0;
-      of_images.push_back(rand_augment_step(step, strength, sign, images.shape()[1], images.shape()[2]));
+      of_images.push_back(rand_augment_step(step, options_.magnitude, options_.bins, sign, images.shape()[1],
+                                            images.shape()[2]));
     }
   }
   return apply_steps(images, steps);

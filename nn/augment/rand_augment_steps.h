@@ -34,9 +34,9 @@ bool is_signed(RandAugmentStep step);
 /// the step has it; of kSolarizeAdd what is added. `height`, `width`: of the images.
 PixelStep pixel_step(RandAugmentStep step, double amount, int64_t height, int64_t width);
 
-/// `strength` in [0, 1]: how far along its range; `sign`: 1 or -1, for those that have one. `height`,
-/// `width`: of the images.
-PixelStep rand_augment_step(RandAugmentStep step, double strength, double sign, int64_t height,
+/// RandAugment's and AutoAugment's: `bin` in [0, bins) along its range, bins >= 2; `sign`: 1 or -1, for those
+/// that have one. `height`, `width`: of the images.
+PixelStep rand_augment_step(RandAugmentStep step, int64_t bin, int64_t bins, double sign, int64_t height,
                             int64_t width);
 
 /// TrivialAugment's: `bin` in [0, 31) along its ranges.

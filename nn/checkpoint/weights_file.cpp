@@ -18,7 +18,7 @@ Weights read_weights(const std::filesystem::path& path, const ReadWeightsOptions
   if (is_pytorch(first)) {
     PytorchFile file = read_pytorch(path, {.key = options.key}, files);
     return {.tensors = std::move(file.tensors),
-            .metadata = {},
+            .metadata = std::move(file.metadata),
             .key = std::move(file.key),
             .prefix = std::move(file.prefix),
             .skipped = std::move(file.skipped)};

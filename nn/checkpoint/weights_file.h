@@ -13,7 +13,7 @@ namespace sinter::nn {
 
 struct Weights {
   NamedTensors tensors;                         ///< on the CPU
-  std::map<std::string, std::string> metadata;  ///< of a safetensors file; those of PyTorch have none
+  std::map<std::string, std::string> metadata;  ///< none in files that PyTorch wrote itself
   std::string key;                              ///< of a PyTorch file: where the weights stood in it
   std::string prefix;                           ///< what all names began with and were freed of: "module."
   std::vector<std::string> skipped;  ///< of a PyTorch file: names beside the weights that are no tensors

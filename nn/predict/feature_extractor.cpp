@@ -112,10 +112,10 @@ FeatureExtractor::FeatureExtractor(const Weights& weights, const std::string& so
   const std::vector<LayerOutput> outputs =
       layer_outputs(network_.model(), metadata(), network_.layout(), options.device);
   const LayerOutput& output = find_layer(outputs, layer);
-  layer_ = output.path;
+  layer_ = layer;  // "avgpool" is no module, but what was asked for
   dimensions_ = row_length(output.shape, network_.layout());
   for (const ModuleInfo& module : network_.model().modules()) {
-    if (module.path == layer_) layer_id_ = module.id;
+    if (module.path == output.path) layer_id_ = module.id;
   }
 }
 

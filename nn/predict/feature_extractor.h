@@ -38,6 +38,7 @@ class FeatureExtractor {
                                          const std::string& error)>& take) const;
 
   int64_t dimensions() const { return dimensions_; }
+  /// As it was asked for: "avgpool", though it is no module of its own.
   const std::string& layer() const { return layer_; }
   const ModelMetadata& metadata() const { return network_.metadata(); }
 

@@ -29,6 +29,22 @@ int64_t extent(const Weights& weights, const char* name, int axis) {
   return found == weights.tensors.end() || found->second.rank() <= axis ? 0 : found->second.shape()[axis];
 }
 
+/// Grey images have no normalisation that is usual.
+data::Normalization assumed_normalization(const UnnamedWeights& unnamed, int64_t channels,
+                                          const std::string& path) {
+  SINTER_CHECK(
+      unnamed.normalization || channels == 3,
+      "[predict] {}: the file does not say how its images are normalised; expected mean and deviation "
+      "of grey images in PredictOptions::unnamed",
+      path);
+  data::Normalization normalization = unnamed.normalization.value_or(data::imagenet_normalization());
+  const auto count = static_cast<size_t>(channels);
+  SINTER_CHECK(normalization.mean.size() == count && normalization.std.size() == count,
+               "[predict] {}: expected {} means and deviations of the images' channels but got {} and {}",
+               path, count, normalization.mean.size(), normalization.std.size());
+  return normalization;
+}
+
 ModelMetadata describe(const Weights& weights, const UnnamedWeights& unnamed, const std::string& path) {
   SINTER_CHECK(
       !unnamed.model.empty(),
@@ -61,9 +77,9 @@ ModelMetadata describe(const Weights& weights, const UnnamedWeights& unnamed, co
   metadata.channels = channels;
   metadata.resize = "shorter_side";
   metadata.resize_size = unnamed.image_size * 256 / 224;
-  const data::Normalization imagenet = data::imagenet_normalization();
-  metadata.mean.assign(imagenet.mean.begin(), imagenet.mean.begin() + channels);
-  metadata.std.assign(imagenet.std.begin(), imagenet.std.begin() + channels);
+  const data::Normalization normalization = assumed_normalization(unnamed, channels, path);
+  metadata.mean = normalization.mean;
+  metadata.std = normalization.std;
   return metadata;
 }
 

@@ -14,18 +14,20 @@
 #include <sinter/nn/checkpoint/model_metadata.h>
 #include <sinter/nn/checkpoint/weights_file.h>
 #include <sinter/nn/data/data_loader.h>
+#include <sinter/nn/data/normalize.h>
 #include <sinter/nn/job/infer_job.h>
 #include <sinter/nn/predict/picture.h>
 
 namespace sinter::nn {
 
-/// What weights are of that say nothing of themselves, as PyTorch's (.pth).
+/// What weights are of that say nothing of themselves, as those that PyTorch wrote (.pth).
 struct UnnamedWeights {
   std::string model = {};                     ///< "resnet50"
   std::vector<std::string> class_names = {};  ///< empty: their numbers
-  /// Of an input: the middle of a picture whose shorter side is resized to 256/224 of it; the normalisation
-  /// is ImageNet's.
+  /// Of an input: the middle of a picture whose shorter side is resized to 256/224 of it.
   int64_t image_size = 224;
+  /// A value for each channel; none: ImageNet's, of RGB images alone.
+  std::optional<data::Normalization> normalization = {};
 };
 
 struct PredictOptions {
@@ -63,9 +65,9 @@ class PictureNetwork {
   using Take = std::function<bool(int64_t first, const std::vector<Tensor>& outputs,
                                   const std::vector<std::string>& errors)>;
 
-  /// Reads a safetensors file with metadata, or other weights that options.unnamed tells of. Throws
-  /// InvalidArgument for options out of range, and where it is not known what the weights are of; IoError for
-  /// a file that cannot be read.
+  /// Reads a safetensors file or one of PyTorch's with metadata, or other weights that options.unnamed tells
+  /// of. Throws InvalidArgument for options out of range, and where it is not known what the weights are of,
+  /// or how their images are normalised; IoError for a file that cannot be read.
   PictureNetwork(const std::filesystem::path& weights, const PredictOptions& options, Function function)
       : PictureNetwork(read_weights(weights), weights.string(), options, std::move(function)) {}
   /// The same of weights that were read; `source` is what messages call them.

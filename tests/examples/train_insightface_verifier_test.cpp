@@ -193,31 +193,54 @@ TEST(TrainInsightfaceVerifier, AFoldersEmbeddingIsTheMeanThatKeepsItsLength) {
   std::filesystem::create_directories(folder.path() / "p0/i1");
   std::filesystem::rename(folder.path() / "x.pgm", folder.path() / "p0/i1/x.pgm");
   std::filesystem::rename(folder.path() / "p1/i0.pgm", folder.path() / "z.pgm");
-  const Options options = small_options();
+  Options options = small_options();
   sinter::manual_seed(2);
   const sinter::nn::AnyModule backbone = make_backbone(options);
   std::vector<std::string> paths;
   const auto images = open_image_tree("--embed", folder.path(), paths);
   ASSERT_EQ(paths, (std::vector<std::string>{"p0/i0.pgm", "p0/i1/x.pgm", "p0/i2.pgm", "p1/i1.pgm",
                                              "p1/i2.pgm", "z.pgm"}));
-  std::vector<std::vector<double>> rows;
-  for_each_embedding(backbone, options, {}, images, true,
-                     [&](std::span<float> row) { rows.emplace_back(row.begin(), row.end()); });
-  const std::optional<Embeddings> means = embed_folders(backbone, options, {}, images, paths);
-  ASSERT_TRUE(means);
-  ASSERT_EQ(paths, (std::vector<std::string>{".", "p0", "p0/i1", "p1"}));
-  const std::vector<std::vector<size_t>> of = {{5}, {0, 2}, {1}, {3, 4}};
-  for (size_t i = 0; i < of.size(); ++i) {
-    for (size_t d = 0; d < 8; ++d) {
-      double mean = 0.0, size = 0.0;
-      for (const size_t row : of[i]) {
-        mean += rows[row][d] / static_cast<double>(of[i].size());
-        size += std::abs(rows[row][d]);
+  for (const bool flip : {true, false}) {
+    options.verify_flip = flip ? "sum" : "off";
+    std::vector<std::vector<double>> rows;
+    for_each_embedding(backbone, options, {}, images, flip,
+                       [&](std::span<float> row) { rows.emplace_back(row.begin(), row.end()); });
+    std::vector<std::string> folders = paths;
+    const std::optional<Embeddings> means = embed_folders(backbone, options, {}, images, folders);
+    ASSERT_TRUE(means);
+    ASSERT_EQ(folders, (std::vector<std::string>{".", "p0", "p0/i1", "p1"}));
+    const std::vector<std::vector<size_t>> of = {{5}, {0, 2}, {1}, {3, 4}};
+    for (size_t i = 0; i < of.size(); ++i) {
+      for (size_t d = 0; d < 8; ++d) {
+        double mean = 0.0, size = 0.0;
+        for (const size_t row : of[i]) {  // with `flip` the sums of two embeddings
+          mean += rows[row][d] / static_cast<double>(of[i].size() * (flip ? 2 : 1));
+          size += std::abs(rows[row][d]);
+        }
+        EXPECT_NEAR(static_cast<double>(means->row(static_cast<int64_t>(i))[d]), mean, 1e-4 * size)
+            << i << " " << d << " " << flip;
       }
-      EXPECT_NEAR(static_cast<double>(means->row(static_cast<int64_t>(i))[d]), mean, 1e-4 * size)
-          << i << " " << d;
     }
   }
+}
+
+TEST(TrainInsightfaceVerifier, EmbeddingsAreOfImagesAloneIfAskedFor) {
+  const TemporaryFolder folder;
+  make_people(folder, 2, 3);
+  Options options = small_options();
+  options.verify_flip = "off";
+  sinter::manual_seed(2);
+  const sinter::nn::AnyModule backbone = make_backbone(options);
+  std::vector<std::string> paths;
+  const auto images = open_image_tree("--embed", folder.path(), paths);
+  const std::optional<Embeddings> embeddings = embed(backbone, options, {}, images);
+  ASSERT_TRUE(embeddings);
+  int64_t at = 0;
+  for_each_embedding(backbone, options, {}, images, false, [&](std::span<float> row) {
+    make_unit(row);
+    EXPECT_EQ(squared_distance(row, embeddings->row(at++)), 0.0);
+  });
+  EXPECT_EQ(at, 6);
 }
 
 /// A list of `count` pairs of a folder's images, as a set.

@@ -122,6 +122,59 @@ weights_say_what_they_are_of() {
   complains 'damaged.safetensors: "classes" is missing or damaged'
 }
 
+# mean FILE: of its images, as its metadata have it.
+mean() { head -c 2000 "$1" | LC_ALL=C sed -nE 's/.*"mean":"\[([^]]*)\]".*/\1/p'; }
+has_imagenets() { [[ $(mean "$1") =~ ^0\.48[45][0-9]*,0\.45[56][0-9]*,0\.40[56][0-9]*$ ]] || fail "$1 has the mean $(mean "$1")"; }
+
+# One rule for weights that do not say how their images are normalised, whatever is done with them.
+weights_that_do_not_say_it_are_normalised_as_imagenets() {
+  local words="--load-weights coloured.safetensors does not say how its images are normalised; as ImageNet's are, unless --normalization says otherwise"
+  run 0 --data whole --epochs 1 --batch 6 --save-weights own.safetensors
+  LC_ALL=C sed 's/model_metadata_version/xodel_metadata_version/' own.safetensors >coloured.safetensors
+  local bare=(--data whole --batch 6 --load-weights coloured.safetensors)
+  run 0 "${bare[@]}" --evaluate --save-weights x.safetensors --export x.onnx --report assumed.json
+  complains "$words" && has_imagenets x.safetensors
+  grep -qa '\[0\.48[45]' x.onnx || fail "another normalisation is exported"
+  run 0 "${bare[@]}" --epochs 1 --freeze-trunk 1 --save-weights x.safetensors && complains "$words" && has_imagenets x.safetensors
+  run 0 "${bare[@]}" --epochs 1 --freeze-trunk 1 --processes 2 --save-weights x.safetensors && has_imagenets x.safetensors
+  [ "$(grep -cF -- "$words" err)" = 1 ] || fail "not said once"
+  run 0 --predict whole/test --load-weights coloured.safetensors --image-size 8 && complains "$words"
+  run 0 --load-weights coloured.safetensors --image-size 8 --export y.onnx && complains "$words"
+  grep -qa '\[0\.48[45]' y.onnx || fail "another normalisation is exported"
+  # Trained further they follow their data.
+  run 0 "${bare[@]}" --epochs 1 --save-weights x.safetensors && ! grep -qF "ImageNet" err || fail "data's own is not taken"
+  [ "$(mean x.safetensors)" = "$(mean own.safetensors)" ] || fail "not the data's: $(mean x.safetensors)"
+  # What is asked for.
+  run 0 --data whole --load-weights own.safetensors --evaluate --report own.json
+  run 0 "${bare[@]}" --evaluate --normalization data --report asked.json && ! grep -qF "ImageNet" err || fail "not as it was asked"
+  [ "$(loss asked.json)" = "$(loss own.json)" ] || fail "$(loss asked.json) in place of $(loss own.json)"
+  [ "$(loss assumed.json)" != "$(loss own.json)" ] || fail "ImageNet's is the data's"
+  run 0 "${bare[@]}" --epochs 1 --normalization imagenet --save-weights x.safetensors && has_imagenets x.safetensors
+  run 0 "${bare[@]}" --epochs 1 --normalization 0.5/0.25 --checkpoints asked --save-weights x.safetensors --max-steps 1
+  [ "$(mean x.safetensors)" = 0.5,0.5,0.5 ] || fail "not what was asked for: $(mean x.safetensors)"
+  run 0 --checkpoints asked --resume --save-weights x.safetensors
+  [ "$(mean x.safetensors)" = 0.5,0.5,0.5 ] || fail "forgotten: $(mean x.safetensors)"
+  run 1 --checkpoints asked --resume --normalization imagenet && complains "--normalization    0.5/0.25 -> imagenet"
+  run 0 "${bare[@]}" --recipe asked/recipe.json --evaluate --save-weights x.safetensors
+  [ "$(mean x.safetensors)" = 0.5,0.5,0.5 ] || fail "not the recipe's: $(mean x.safetensors)"
+  run 1 --data whole --load-weights own.safetensors --normalization data
+  complains "error: --load-weights own.safetensors says how its images are normalised; leave --normalization out"
+  # Grey images have no usual one.
+  run 0 --epochs 1 --max-steps 1 --save-weights grey.safetensors
+  LC_ALL=C sed 's/model_metadata_version/xodel_metadata_version/' grey.safetensors >grey_bare.safetensors
+  run 0 --load-weights grey_bare.safetensors --evaluate --save-weights x.safetensors && ! grep -qF "ImageNet" err || fail "grey images as ImageNet's"
+  [ "$(mean x.safetensors)" = "$(mean grey.safetensors)" ] || fail "not the data's: $(mean x.safetensors)"
+  run 1 --load-weights grey_bare.safetensors --evaluate --normalization 0.5,0.4,0.4/0.2,0.2,0.2
+  complains "is of 3 channels, --load-weights grey_bare.safetensors of images with 1"
+  run 2 --data whole --normalization imagenet && complains "--normalization needs --load-weights <file>"
+  run 2 --load-weights coloured.safetensors --export z.onnx --normalization data && complains "there are none with --export alone"
+  local wrong
+  for wrong in imagnet 0.5 0.5/ 0.5/0 0.5,0.5/0.2,0.2 0.5/0.2,0.2,0.2 127.5/127.5 -0.5/0.5 nan/1 0.5/0.25/1; do
+    run 2 "${bare[@]}" --evaluate --normalization=$wrong
+    complains "--normalization: expected auto, imagenet, data, or means and deviations of pixels from 0 to 1"
+  done
+}
+
 a_mistyped_folder_begins_nothing() {
   run 1 --checkpoints mistyped --resume
   complains "error: there is no checkpoint in mistyped; to begin a run there: --data <folder>"
@@ -172,7 +225,7 @@ a_log_is_of_one_run() {
   complains "warning: new/scalars.jsonl is gone; what was logged up to step 4 is lost"
 }
 
-for test in a_run_says_what_it_means other_classes_are_refused_by_name other_data_are_refused weights_say_what_they_are_of \
+for test in a_run_says_what_it_means other_classes_are_refused_by_name other_data_are_refused weights_say_what_they_are_of weights_that_do_not_say_it_are_normalised_as_imagenets \
   a_mistyped_folder_begins_nothing a_run_without_a_checkpoint_begins_again_as_it_was a_log_is_of_one_run; do
   rm -f out err
   $test

@@ -127,7 +127,9 @@ features_of_layers() {
   head -c 700 f.safetensors | grep -qaF '"features":{"dtype":"F32","shape":[9,64]' || fail "other features"
   head -c 700 f.safetensors | grep -qaF '"paths":"data/test/a/1.pgm\ndata/test/a/2.pgm\n' || fail "other paths"
   run 0 "${predict[@]}" --features avgpool --output g.safetensors
-  cmp f.safetensors g.safetensors || fail "avgpool is not what the last stage gives"
+  head -c 200 f.safetensors | grep -qaF '"layer":"layer3"' || fail "another layer"
+  head -c 200 g.safetensors | grep -qaF '"layer":"avgpool"' || fail "not the layer that was asked for"
+  cmp <(tensors f.safetensors) <(tensors g.safetensors) || fail "avgpool is not what the last stage gives"
   run 1 --predict mixed --load-weights w.safetensors --features fc --output f.safetensors
   head -c 900 f.safetensors | grep -qaF '"shape":[3,3]' || fail "wrong pictures have rows"
   head -c 900 f.safetensors | grep -qaF '"errors":"[' || fail "wrong pictures are not named"
@@ -143,15 +145,34 @@ weights_without_metadata() {
   run 1 "${bare[@]}"
   complains "error: --load-weights bare.safetensors does not say what it is of: --image-size"
   run 0 "${bare[@]}" --image-size 12
-  complains "does not say how its images are normalised; as ImageNet's are"
+  complains "does not say how its images are normalised; as ImageNet's are, unless --normalization says otherwise"
+  run 0 --epochs 1 --max-steps 1 --save-weights digits.safetensors  # grey images have no usual normalisation
+  LC_ALL=C sed 's/model_metadata_version/xodel_metadata_version/' digits.safetensors >grey.safetensors
+  local grey=(--predict "$pictures/gray.pgm" --load-weights grey.safetensors --image-size 8)
+  run 1 "${grey[@]}"
+  complains "error: --load-weights grey.safetensors does not say how its images are normalised, which are grey: --normalization <mean>/<deviation>"
+  run 1 "${grey[@]}" --normalization imagenet
+  complains "error: --normalization imagenet is of 3 channels, --load-weights grey.safetensors of images with 1"
+  run 0 "${grey[@]}" --normalization 0.3/0.4
+  run 2 "${bare[@]}" --image-size 12 --normalization data && complains "--normalization data is that of training images: there are none with --predict"
+  run 1 "${predict[@]}" --normalization 0.5/0.25 && complains "--load-weights w.safetensors says how its images are normalised; leave --normalization out"
+  local own
+  own=$(head -c 2000 crops.safetensors | LC_ALL=C sed -nE 's,.*"mean":"\[([^]]*)\]".*"std":"\[([^]]*)\]".*,\1/\2,p')
+  run 0 --predict mixed/rgb.jpg --load-weights crops.safetensors && cut -d, -f3 out >named
+  run 0 "${bare[@]}" --image-size 12 --normalization 0.1/0.9 && ! cut -d, -f3 out | cmp -s - named || fail "no matter how it is normalised"
+  bare+=(--normalization "$own")
+  run 0 "${bare[@]}" --image-size 12
+  cut -d, -f3 out | cmp - named || fail "not what the file with metadata gives"
+  [ ! -s err ] || fail "complaints"
   grep -qE '^mixed/rgb.jpg,[012],' out || fail "classes are not their numbers"
   printf '\xef\xbb\xbfant\r\nbee\r\ncat\r\n' >names.txt
   run 0 "${bare[@]}" --image-size 12 --class-names names.txt --model resnet20
   grep -qE '^mixed/rgb.jpg,(ant|bee|cat),' out || fail "classes without names"
-  local export=(--load-weights bare.safetensors --export bare.onnx)
+  local export=(--load-weights bare.safetensors --export bare.onnx --normalization 0.5/0.25)
   run 1 "${export[@]}" && complains "does not say what it is of: --image-size <pixels of an input>, 224 mostly, and --class-names <file> do"
   run 0 "${export[@]}" --image-size 12 --class-names names.txt
   grep -qaF '["ant","bee","cat"]' bare.onnx || fail "names are not exported"
+  grep -qaF '[0.25,0.25,0.25]' bare.onnx || fail "another normalisation is exported"
   run 2 --class-names names.txt --epochs 1 && complains "--class-names needs --predict, or --export of --load-weights"
   run 2 "${export[@]}" --evaluate --data data --class-names names.txt && complains "--class-names needs --predict, or --export of --load-weights"
   run 1 "${bare[@]}" --image-size 12 --model resnet32 && complains "these are weights of a resnet20, --model says resnet32"
@@ -162,6 +183,19 @@ weights_without_metadata() {
   run 1 "${predict[@]}" --class-names names.txt && complains "says how its classes are called; leave --class-names out"
   run 1 "${predict[@]}" --model resnet32 && complains "these are weights of a resnet20, --model says resnet32"
   run 1 "${predict[@]}" --image-size 64 && complains "these are weights for images of 8 pixels, --image-size says 64"
+}
+
+# PyTorch's files that Sinter writes say what they are of.
+own_files_of_pytorch() {
+  run 0 --evaluate --load-weights w.safetensors --data data --save-weights w.pth
+  run 0 "${predict[@]}" && cp out named
+  run 0 --predict data/test --load-weights w.pth
+  cmp out named || fail "a .pth gives other predictions than a .safetensors"
+  [ ! -s err ] || fail "complaints"
+  run 1 --predict data/test --load-weights w.pth --image-size 64 && complains "these are weights for images of 8 pixels"
+  run 0 --load-weights w.safetensors --export a.onnx
+  run 0 --load-weights w.pth --export b.onnx
+  cmp a.onnx b.onnx || fail "a .pth is exported as something else"
 }
 
 what_is_refused() {
@@ -204,7 +238,7 @@ ends_before_the_last_picture() {
 }
 
 for test in a_line_for_each_picture accuracy_is_the_trainers lines_of_json wrong_pictures_keep_their_lines pictures_by_list \
-  views_of_each_picture features_of_layers weights_without_metadata what_is_refused ends_before_the_last_picture; do
+  views_of_each_picture features_of_layers weights_without_metadata own_files_of_pytorch what_is_refused ends_before_the_last_picture; do
   rm -f out err
   $test
   echo "$test: passed"

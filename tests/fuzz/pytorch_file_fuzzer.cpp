@@ -66,18 +66,18 @@ void read(const std::string& file) {
   std::string again;
   try {
     first = parse(file);
-    sinter::nn::serialize_pytorch(first.tensors, [&](std::span<const std::byte> piece) {
+    sinter::nn::serialize_pytorch(first.tensors, first.metadata, [&](std::span<const std::byte> piece) {
       again.append(reinterpret_cast<const char*>(piece.data()), piece.size());
     });
   } catch (const sinter::IoError&) {
     return;
   } catch (const sinter::Unsupported&) {
     return;
-  } catch (const sinter::InvalidArgument&) {  // no weights, or a name that cannot be written
+  } catch (const sinter::InvalidArgument&) {  // no weights, or a name or a text that cannot be written
     return;
   }
   const sinter::nn::PytorchFile second = parse(again);
-  if (second.tensors.size() != first.tensors.size()) std::abort();
+  if (second.tensors.size() != first.tensors.size() || second.metadata != first.metadata) std::abort();
   for (const auto& [name, tensor] : first.tensors) {
     if (!are_same(tensor, second.tensors.at(name.substr(second.prefix.size())))) std::abort();
   }

@@ -5,10 +5,13 @@ usage: check_convert.py <sinter_convert>     (tests/examples/sinter_convert_test
 """
 
 import argparse
+import json
 import pathlib
+import struct
 import subprocess
 import sys
 import tempfile
+import zipfile
 
 import torch
 from torch import nn
@@ -58,6 +61,23 @@ def cases():
     yield "odd", odd, {}, odd
 
 
+def check_metadata(convert, folder):
+    """Metadata of a safetensors file become a record that torch.load passes over, and come back."""
+    metadata = {"classes": '["cat", "d\u00f6g"]', "mean": "[0.5]"}
+    header = json.dumps({"__metadata__": metadata, "w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+    (folder / "told.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + struct.pack("<2f", 1.5, -2))
+    for source, target in (("told.safetensors", "told.pth"), ("told.pth", "again.safetensors")):
+        subprocess.run([convert, folder / source, folder / target], check=True, stdout=subprocess.DEVNULL)
+    for options in ({"weights_only": True}, {"weights_only": False}, {"weights_only": True, "mmap": True}):
+        state = torch.load(folder / "told.pth", **options)
+        assert list(state) == ["w"] and state["w"].tolist() == [1.5, -2], (options, state)
+    with zipfile.ZipFile(folder / "told.pth") as archive:
+        assert archive.testzip() is None and json.loads(archive.read("archive/extra/metadata.json")) == metadata
+    text = (folder / "again.safetensors").read_bytes()
+    header = json.loads(text[8:8 + struct.unpack("<Q", text[:8])[0]])
+    assert header["__metadata__"] == {**metadata, "format": "pt"}, header
+
+
 def main():
     convert, count = sys.argv[1], 0
     with tempfile.TemporaryDirectory() as folder:
@@ -72,6 +92,7 @@ def main():
             for key, tensor in weights.items():
                 assert same(back[key], tensor) and same(mapped[key], tensor), (name, key)
                 count += 1
+        check_metadata(convert, folder)
         module = torch.nn.Sequential(torch.nn.Linear(2, 1))
         for options in ({}, {"_use_new_zipfile_serialization": False}):
             torch.save(module, folder / "module.pt", **options)

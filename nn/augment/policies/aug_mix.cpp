@@ -17,6 +17,7 @@ namespace sinter::nn {
 namespace {
 
 constexpr uint64_t kMostDepth = 3;  // of chains of random depth
+constexpr int64_t kBins = 10;
 
 // The paper's steps, then those that torchvision adds.
 constexpr RandAugmentStep kSteps[] = {
@@ -79,13 +80,16 @@ Drawn draw(const AugMixOptions& options, const Shape& images, const data::BatchR
 
 PixelStep aug_mix_step(RandAugmentStep step, int64_t bin, double sign, int64_t height, int64_t width) {
   using enum RandAugmentStep;
-  const double strength = static_cast<double>(bin) / 9;
   if (step == kTranslateX || step == kTranslateY) {
     const auto side = static_cast<double>(step == kTranslateX ? width : height);
-    return pixel_step(step, sign * std::floor(side * static_cast<double>(bin) / 27), height, width);
+    return pixel_step(step, sign * std::floor(side * static_cast<double>(bin) / (3 * (kBins - 1))), height,
+                      width);
   }
-  if (step == kPosterize) return pixel_step(step, 4 - std::nearbyint(4 * strength), height, width);
-  return rand_augment_step(step, strength, sign, height, width);
+  if (step == kPosterize) {
+    const double bits = std::nearbyint(4 * static_cast<double>(bin) / (kBins - 1));
+    return pixel_step(step, 4 - bits, height, width);
+  }
+  return rand_augment_step(step, bin, kBins, sign, height, width);
 }
 
 AugMix::AugMix(const AugMixOptions& options) : options_(options) {

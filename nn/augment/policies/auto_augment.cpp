@@ -17,8 +17,8 @@ Tensor AutoAugment::apply(const Tensor& images, Layout, const data::BatchRandom&
       const auto& [step, probability, strength] = one;
       const bool done = static_cast<double>(random.uniform()) < probability;
       const double sign = random.uniform() < 0.5F ? -1.0 : 1.0;
-      steps[k].push_back(done ? rand_augment_step(step, static_cast<double>(strength) / 9, sign,
-                                                  images.shape()[1], images.shape()[2])
+      steps[k].push_back(done ? rand_augment_step(step, strength, kAutoAugmentBins, sign, images.shape()[1],
+                                                  images.shape()[2])
                               : PixelStep{});
     }
   }

@@ -9,10 +9,12 @@
 
 namespace sinter::nn {
 
+inline constexpr int64_t kAutoAugmentBins = 10;
+
 struct AutoAugmentStep {
   RandAugmentStep step;
   double probability;
-  int64_t strength;  ///< in [0, 10), of steps that have one
+  int64_t strength;  ///< in [0, kAutoAugmentBins), of steps that have one
 };
 struct AutoAugmentPart {
   AutoAugmentStep first, second;

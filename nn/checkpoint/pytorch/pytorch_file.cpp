@@ -5,6 +5,7 @@
 
 #include <sinter/core/text/printable.h>
 #include <sinter/nn/checkpoint/pytorch/byte_source.h>
+#include <sinter/nn/checkpoint/pytorch/metadata_record.h>
 #include <sinter/nn/checkpoint/pytorch/pytorch_file.h>
 #include <sinter/nn/checkpoint/pytorch/pytorch_pickle.h>
 #include <sinter/nn/checkpoint/pytorch/state_choice.h>
@@ -45,7 +46,8 @@ PytorchFile read_state(const ByteSource& source, const Records& records, const P
   PytorchFile file{.tensors = read_tensors(source, records, pickle, state.tensors),
                    .key = std::move(state.key),
                    .prefix = std::move(state.prefix),
-                   .skipped = std::move(state.skipped)};
+                   .skipped = std::move(state.skipped),
+                   .metadata = {}};
   return file;
 }
 
@@ -85,6 +87,9 @@ PytorchFile read_zip(const ByteSource& source, const std::string& key) {
                 kMostPickleBytes, entry->record.size);
   }
   check_byte_order(source, archive.find(prefix + "/byteorder"));
+  std::map<std::string, std::string> metadata;
+  if (const auto* about = archive.find(fmt::format("{}/{}", prefix, kMetadataRecord)))
+    metadata = parse_metadata(source, about->record);
   std::vector<std::byte> bytes(entry->record.size);
   read_record(source, entry->record, bytes);
   PytorchPickle pickle(as_octets(bytes), 0, fmt::format("[pytorch] {}: data.pkl", source.path));
@@ -95,7 +100,9 @@ PytorchFile read_zip(const ByteSource& source, const std::string& key) {
     if (const auto* found = archive.find(prefix + "/data/" + storage))
       records.emplace(storage, found->record);
   }
-  return read_state(source, records, pickle, top, key);
+  PytorchFile file = read_state(source, records, pickle, top, key);
+  file.metadata = std::move(metadata);
+  return file;
 }
 
 // ---- files of before version 1.6 ----

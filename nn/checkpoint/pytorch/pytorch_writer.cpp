@@ -7,6 +7,7 @@
 #include <sinter/core/base/checked.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/text/printable.h>
+#include <sinter/nn/checkpoint/pytorch/metadata_record.h>
 #include <sinter/nn/checkpoint/pytorch/pytorch_file.h>
 #include <sinter/nn/checkpoint/pytorch/pytorch_pickle.h>
 
@@ -212,8 +213,10 @@ void check(const std::map<std::string, Tensor>& tensors) {
 
 }  // namespace
 
-void serialize_pytorch(const std::map<std::string, Tensor>& tensors, const Sink& sink) {
+void serialize_pytorch(const std::map<std::string, Tensor>& tensors,
+                       const std::map<std::string, std::string>& metadata, const Sink& sink) {
   check(tensors);
+  const std::string about = metadata.empty() ? std::string() : pytorch::format_metadata(metadata);
   const auto [pickle, records] = make_pickle(tensors);
   ZipWriter archive(sink);
   archive.add("data.pkl", bytes_of(pickle));
@@ -224,15 +227,17 @@ void serialize_pytorch(const std::map<std::string, Tensor>& tensors, const Sink&
     archive.add("data/" + std::to_string(i),
                 {static_cast<const std::byte*>(tensor.raw_data()), tensor.spec().bytes()});
   }
+  if (!about.empty()) archive.add(pytorch::kMetadataRecord, bytes_of(about));
   archive.add("version", bytes_of("3\n"));
   archive.finish();
 }
 
 void write_pytorch(const std::filesystem::path& path, const std::map<std::string, Tensor>& tensors,
-                   FileSystem& files) {
+                   const std::map<std::string, std::string>& metadata, FileSystem& files) {
   check(tensors);  // what the caller did wrong is said before a file is touched
+  pytorch::format_metadata(metadata);
   AtomicOutputFile file(path, files);
-  serialize_pytorch(tensors, [&](std::span<const std::byte> bytes) { file.write(bytes); });
+  serialize_pytorch(tensors, metadata, [&](std::span<const std::byte> bytes) { file.write(bytes); });
   file.commit();
 }
 

@@ -95,7 +95,7 @@ TEST(RandAugment, DrawsAllStepsEvenlyInBothDirections) {
   for (uint64_t i = 0; i < kRandAugmentSteps; ++i) {
     const auto step = static_cast<RandAugmentStep>(i);
     for (const double sign : {1.0, -1.0}) {
-      const PixelStep alone = rand_augment_step(step, 0.5, sign, kHeight, kWidth);
+      const PixelStep alone = rand_augment_step(step, 15, 31, sign, kHeight, kWidth);
       const int found = seen[apply_steps(copies_of_one(1, 3), {{alone}}).to_vector<uint8_t>()];
       const double expected = kCount / 14.0 / (is_signed(step) ? 2 : 1);
       EXPECT_GE(found, 0.7 * expected) << "step " << i;

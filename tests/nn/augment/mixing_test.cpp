@@ -156,6 +156,25 @@ TEST(Mixing, TargetsGiveTheMixedLoss) {
               1e-6);
 }
 
+TEST(Mixing, TargetsAddUpToOneInEveryDtype) {
+  for (const Device device : devices()) {
+    for (const DType dtype : {DType::kFloat64, DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+      Generator generator(7);
+      const Tensor images = flat_images(Layout::kNCHW, dtype, device);
+      for (int i = 0; i < 100; ++i) {
+        const MixedBatch batch =
+            i % 2 == 0 ? Mixup({.alpha = 0.4, .classes = kClasses})(images, labels(device), generator)
+                       : CutMix({.classes = kClasses})(images, labels(device), generator);
+        const auto targets = values_of(batch.targets);
+        for (size_t n = 0; n < static_cast<size_t>(kCount); ++n) {
+          const auto row = targets.begin() + static_cast<std::ptrdiff_t>(n * kClasses);
+          EXPECT_EQ(std::accumulate(row, row + kClasses, 0.0), 1.0) << to_string(dtype) << " " << batch.share;
+        }
+      }
+    }
+  }
+}
+
 TEST(Mixing, RefusesWhatCannotBe) {
   EXPECT_EQ(message_of([] { Mixup({.alpha = 0, .classes = 2}); }),
             "[mixup] expected 0 < alpha <= 1000 but got 0");

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <sinter/core/runtime/backend.h>
+#include <sinter/nn/augment/policies/policy_steps.h>
 #include <sinter/nn/augment/rand_augment_steps.h>
 #include <sinter/nn/augment/trivial_augment.h>
 #include <sinter/nn/data/image/files/image_file.h>
@@ -29,11 +30,9 @@ data::Image picture(const std::string& name) {
 /// The steps in the order of the script.
 std::vector<PixelStep> all_steps(int64_t height, int64_t width) {
   std::vector<PixelStep> steps;
-  for (const auto& [strength, sign] :
-       {std::pair{0.3, 1.0}, std::pair{0.3, -1.0}, std::pair{28.0 / 30, 1.0}}) {
-    for (uint64_t step = 0; step < kRandAugmentSteps; ++step) {
-      steps.push_back(rand_augment_step(static_cast<RandAugmentStep>(step), strength, sign, height, width));
-    }
+  for (const auto& [bin, sign] : {std::pair{9, 1.0}, std::pair{9, -1.0}, std::pair{28, 1.0}}) {
+    for (uint64_t step = 0; step < kRandAugmentSteps; ++step)
+      steps.push_back(rand_augment_step(static_cast<RandAugmentStep>(step), bin, 31, sign, height, width));
   }
   steps.push_back(fixed_step(ops::ImageStep::kHue, 0.25));
   steps.push_back(fixed_step(ops::ImageStep::kHue, -0.125));
@@ -82,6 +81,39 @@ void expect_pictures(const std::string& name,
 
 TEST(AugmentationSteps, AreThoseOfPillow) {
   expect_pictures("augmented.ppm", all_steps);
+}
+
+/// torch.linspace(from, to, count)[i], in float32.
+float linspace(float from, float to, int64_t count, int64_t i) {
+  const float step = (to - from) / static_cast<float>(count - 1);
+  return 2 * i < count ? from + step * static_cast<float>(i) : to - step * static_cast<float>(count - 1 - i);
+}
+
+// A threshold that is a whole number is not rounded past it, nor a whole number of pixels below it.
+TEST(AugmentationSteps, HaveTheWholeNumbersOfTorchvision) {
+  using enum RandAugmentStep;
+  for (const int64_t bins : {10, 16, 31, 61}) {
+    for (int64_t bin = 0; bin < bins; ++bin) {
+      const float threshold = linspace(255, 0, bins, bin);
+      int32_t least = 0;  // that torchvision's solarize inverts
+      while (static_cast<float>(least) < threshold) ++least;
+      EXPECT_EQ(rand_augment_step(kSolarize, bin, bins, 1, 9, 9).parameters[0], least)
+          << bin << " of " << bins;
+      if (bins == 31) {
+        EXPECT_EQ(trivial_augment_step(kSolarize, bin, 1, 9, 9).parameters[0], least);
+      }
+      if (bins == 10) {
+        EXPECT_EQ(aug_mix_step(kSolarize, bin, 1, 9, 9).parameters[0], least);
+      }
+      for (const int64_t side : {32, 224, 331, 662, 993}) {
+        const auto most = static_cast<float>(150.0 / 331.0 * static_cast<double>(side));
+        const auto pixels = static_cast<int32_t>(linspace(0, most, bins, bin));
+        EXPECT_EQ(rand_augment_step(kTranslateX, bin, bins, -1, 9, side).parameters[2],
+                  pixels * ops::kStepOne)
+            << bin << " of " << bins << ", " << side;
+      }
+    }
+  }
 }
 
 TEST(AugmentationSteps, OfTrivialAugmentAreThoseOfPillow) {

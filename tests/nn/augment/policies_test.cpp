@@ -202,8 +202,8 @@ TEST(AutoAugment, MakesWhatThePartsOfItsPolicyMake) {
       if (step.probability < 1) all.emplace_back();
       if (step.probability == 0) return all;
       for (const double sign : {1.0, -1.0})
-        all.push_back(rand_augment_step(step.step, static_cast<double>(step.strength) / 9, sign, image.height,
-                                        image.width));
+        all.push_back(
+            rand_augment_step(step.step, step.strength, kAutoAugmentBins, sign, image.height, image.width));
       return all;
     };
     for (const PixelStep& first : versions(part.first)) {

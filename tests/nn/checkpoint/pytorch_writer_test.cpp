@@ -18,7 +18,7 @@ using Failure = FailingFileSystem::Failure;
 
 std::string serialize(const NamedTensors& tensors) {
   std::string file;
-  serialize_pytorch(tensors, [&](std::span<const std::byte> bytes) {
+  serialize_pytorch(tensors, {}, [&](std::span<const std::byte> bytes) {
     file.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   });
   return file;
@@ -92,7 +92,7 @@ TEST(PytorchWriter, EveryCallMayFail) {
       write_pytorch(folder / "a.pth", before);
       FailingFileSystem files(failure, k);
       try {
-        write_pytorch(folder / "a.pth", after, files);
+        write_pytorch(folder / "a.pth", after, {}, files);
         survived = !files.failed();
       } catch (const IoError&) {
       }

@@ -321,6 +321,28 @@ TEST(Classifier, SaysWhatIsMissing) {
             text_of(with({.model = "resnet20", .image_size = 24})));
 }
 
+TEST(Classifier, NormalisesImagesOfUnnamedWeightsAsItIsTold) {
+  const TemporaryFolder folder;
+  const auto of = [&](int64_t channels, std::optional<data::Normalization> normalization) {
+    ModelMetadata metadata = small_metadata("resnet20", 16, 20, channels);
+    ClassifierOptions options;
+    options.unnamed = {.model = "resnet20", .image_size = 16, .normalization = std::move(normalization)};
+    return Classifier(write_weights(folder, metadata, false), options).metadata();
+  };
+  EXPECT_EQ(of(3, {}).mean, data::imagenet_normalization().mean);
+  EXPECT_EQ(of(3, {}).std, data::imagenet_normalization().std);
+  EXPECT_EQ(of(1, data::Normalization{{0.5f}, {0.25f}}).mean, std::vector<float>{0.5f});
+  EXPECT_EQ(of(1, data::Normalization{{0.5f}, {0.25f}}).std, std::vector<float>{0.25f});
+  // Of grey images there is none that is usual.
+  EXPECT_NE(
+      message_of<InvalidArgument>([&] { of(1, {}); }).find("expected mean and deviation of grey images"),
+      std::string::npos);
+  EXPECT_NE(message_of<InvalidArgument>([&] {
+              of(3, data::Normalization{{0.5f}, {0.25f}});
+            }).find("expected 3 means and deviations of the images' channels but got 1 and 1"),
+            std::string::npos);
+}
+
 // As torchvision's names say nothing of it.
 TEST(Classifier, KnowsStemsForSmallPicturesByTheirShape) {
   const TemporaryFolder folder;

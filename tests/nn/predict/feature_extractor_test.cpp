@@ -30,6 +30,7 @@ TEST_P(FeatureExtractorTest, GivesWhatTheLayersGive) {
   for (const std::string layer : {"layer3", "avgpool", "flatten", "fc", "layer2.0.conv1"}) {
     const FeatureExtractor extractor(weights, layer,
                                      {.device = device(), .batch_size = 4, .decode = data::DecodeOn::kCpu});
+    EXPECT_EQ(extractor.layer(), layer);
     const Tensor rows = extractor(pictures);
     ASSERT_EQ(rows.shape(), (Shape{static_cast<int64_t>(pictures.size()), extractor.dimensions()}));
     EXPECT_EQ(extractor.dimensions(), layer == "fc" ? 4 : layer == "layer2.0.conv1" ? 32 : 64);
