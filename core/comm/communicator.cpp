@@ -172,7 +172,7 @@ struct Communicator::Announcement {
 };
 
 // All ranks' announcements in place of this rank's; how they differ, empty if they do not.
-std::string Communicator::exchange(std::vector<Announcement>& all) const {
+std::string Communicator::announce(std::vector<Announcement>& all) const {
   const Announcement own = all.front();
   all.resize(static_cast<size_t>(size()));
   cpu_->all_gather(&own, all.data(), sizeof own, {});
@@ -192,7 +192,7 @@ void Communicator::run_announced(const char* name, const std::string& call, std:
   std::vector<Announcement> all = {Announcement(call, data)};
   std::string difference;
   run(name, [&] {
-    difference = exchange(all);
+    difference = announce(all);
     if (difference.empty()) operation(all);
   });
   if (!difference.empty()) throw_error<CommunicationError>("[comm] the ranks differ: {}", difference);
@@ -317,20 +317,30 @@ uint64_t Communicator::agree(uint64_t bits) const {
   return all;
 }
 
-void Communicator::check_equal(const std::string& text, const char* what) const {
-  if (watch_ == nullptr) return;
-  const auto hash = static_cast<uint64_t>(std::hash<std::string>()(text));
-  const std::string call = fmt::format("comparison of {}", what);
-  std::optional<int> other;
-  run_announced("comparison", call, std::as_bytes(std::span(&hash, 1)), [&](const auto& all) {
-    const auto differs = [&](const Announcement& a) {
-      return std::memcmp(a.data, all[0].data, sizeof hash) != 0;
-    };
-    if (const auto found = std::ranges::find_if(all, differs); found != all.end())
-      other = static_cast<int>(found - all.begin());
+std::vector<int64_t> Communicator::exchange(const std::string& call, std::span<const int64_t> numbers) const {
+  constexpr size_t kMost = 8;
+  static_assert(kMost * sizeof(int64_t) <= sizeof(Announcement::data));
+  SINTER_CHECK(numbers.size() <= kMost, "[comm] expected at most {} numbers to exchange but got {}", kMost,
+               numbers.size());
+  std::vector<int64_t> gathered(numbers.begin(), numbers.end());
+  if (watch_ == nullptr) return gathered;
+  gathered.resize(numbers.size() * static_cast<size_t>(size()));
+  run_announced("an exchange", call, std::as_bytes(numbers), [&](const auto& all) {
+    auto* to = gathered.data();
+    for (const Announcement& announced : all) {
+      std::memcpy(to, announced.data, numbers.size_bytes());
+      to += numbers.size();
+    }
   });
-  if (other) {
-    throw_error<CommunicationError>("[comm] {} of {} differ from those of {}", what, describe(*other),
+  return gathered;
+}
+
+void Communicator::check_equal(const std::string& text, const char* what) const {
+  const auto hash = static_cast<int64_t>(std::hash<std::string>()(text));
+  const std::vector<int64_t> all = exchange(fmt::format("the comparison of {}", what), {&hash, 1});
+  for (int other = 1; other < size(); ++other) {
+    if (all[static_cast<size_t>(other)] == all[0]) continue;
+    throw_error<CommunicationError>("[comm] {} of {} differ from those of {}", what, describe(other),
                                     describe(0));
   }
 }

@@ -86,6 +86,9 @@ class Communicator {
   /// Bits that any rank has set, the same on all: those of the call before, and none at the first, so that
   /// nobody waits for them; alone, those of this call.
   uint64_t agree(uint64_t bits) const;
+  /// The numbers of all ranks, one rank behind the other: at most 8 of each, and as many of all. Errors name
+  /// the exchange by `call`, which is to be the same on all, as operations are. Alone: this rank's.
+  std::vector<int64_t> exchange(const std::string& call, std::span<const int64_t> numbers) const;
   /// Throws CommunicationError, naming the first rank that differs, unless all ranks gave the same text.
   void check_equal(const std::string& text, const char* what) const;
   /// The same, unless all ranks call `operation` on a tensor of this dtype, shape and kind of device: what
@@ -139,7 +142,7 @@ class Communicator {
   template <class Operation>
   void run(const char* name, const Operation& operation) const;
   struct Announcement;
-  std::string exchange(std::vector<Announcement>& all) const;
+  std::string announce(std::vector<Announcement>& all) const;
   template <class Operation>
   void run_announced(const char* name, const std::string& call, std::span<const std::byte> data,
                      const Operation& operation) const;

@@ -46,6 +46,8 @@ GraphUse Tracer::use_of(const Tensor& tensor) {
 }
 
 bool Tracer::belongs(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes) const {
+  // While one rank traces another may run: what they do together is part of the step, whatever it is of.
+  if (attributes.find<uint64_t>("communicator") != nullptr) return true;
   bool any = false;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& input = inputs[i];

@@ -62,6 +62,7 @@ class RandomPartScope {
 
   struct Part {
     uint64_t part = 0, parts = 1;
+    bool operator==(const Part&) const = default;
   };
   /// That of this thread.
   static Part current();
@@ -91,8 +92,6 @@ class Generator {
     key_.offset += blocks_of(count);
     return key;
   }
-  /// How far the generator moves for so many elements.
-  static uint64_t blocks_of(int64_t count) { return (static_cast<uint64_t>(count) + 3) / 4; }
   /// How often that was asked for, by the functions below too, since this generator was made.
   uint64_t host_draws() const { return host_draws_; }
   RandomKey key() const { return key_; }
@@ -111,6 +110,7 @@ class Generator {
   double beta(double a, double b);
 
  private:
+  static uint64_t blocks_of(int64_t count) { return (static_cast<uint64_t>(count) + 3) / 4; }
   double log_gamma_draw(double shape);
 
   RandomKey key_;

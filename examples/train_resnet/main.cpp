@@ -142,8 +142,11 @@ int run(Options options, const Communicator& ranks, sinter::Device device) {
   describe_run(options, data, device);
   data.damaged->tell();
   if (ranks.size() > 1) {
-    say("  {:<8} {} ({}), {} of each batch on each\n", "ranks", ranks.size(), ranks.environment().launcher,
-        counted(options.batch_of(data.train->size()) / ranks.size(), "image"));
+    const std::string share =
+        options.evaluate ? ""
+                         : fmt::format(", {} of each batch on each",
+                                       counted(options.batch_of(data.train->size()) / ranks.size(), "image"));
+    say("  {:<8} {} ({}){}\n", "ranks", ranks.size(), ranks.environment().launcher, share);
   }
   const Meaning meaning = agree_on_meaning(options, start, data, ranks);
   if (!options.write_recipe.empty() && ranks.rank() == 0)

@@ -210,15 +210,15 @@ nn::data::DataLoaderOptions train_loader_options(const Options& options, Device 
                                                  const nn::data::Normalization& normalization,
                                                  const Communicator& ranks) {
   const int64_t repeats = options.images.repeats;
-  // Nothing is trained with --evaluate, whatever the batch.
-  return {.batch_size = options.evaluate ? ranks.size() : options.shared_batch(train.size(), ranks.size()),
+  const bool trains = !options.evaluate;  // else any batch will do, however many images there are
+  return {.batch_size = trains ? options.shared_batch(train.size(), ranks.size()) : 1,
           .shuffle = repeats == 1,
           .drop_last = true,
           .seed = options.seed,
           .sampler = repeats > 1 ? nn::data::repeated_augmentation_sampler(train.size(), {.repeats = repeats})
                                  : nullptr,
-          .shard = ranks.rank(),
-          .shards = ranks.size(),
+          .shard = trains ? ranks.rank() : 0,
+          .shards = trains ? ranks.size() : 1,
           .workers = *options.workers,
           .device = device,
           .dtype = compute_dtype(options),

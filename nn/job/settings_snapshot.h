@@ -5,19 +5,21 @@
 #include <span>
 #include <vector>
 
+#include <sinter/core/runtime/random.h>
 #include <sinter/core/runtime/settings.h>
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/core/tensor/tensor.h>
 
 namespace sinter::nn {
 
-/// What kernels read when they are prepared. What was prepared under other settings stays right, but is not
-/// what they ask for.
+/// What kernels read when they are prepared, and random ops when they are traced. What was prepared under
+/// other settings stays right, but is not what they ask for.
 struct SettingsSnapshot {
   bool allow_tf32 = settings::allow_tf32();
   bool deterministic = settings::deterministic();
   bool autotune = settings::autotune();
   int threads = num_threads();
+  RandomPartScope::Part random_part = RandomPartScope::current();
   bool operator==(const SettingsSnapshot&) const = default;
 };
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <functional>
 
 #include <sinter/autograd/hooks_internal.h>
@@ -175,26 +176,27 @@ void TrainJob::describe_sums(const Graph& graph, Compiled& compiled) {
   }
 }
 
-// Whether all ranks have graphs for the step that comes, which sum the same. Else they compare in words what
-// they sum, once those have made theirs that have none.
-bool TrainJob::have_agreed(std::span<const TensorSpec> inputs, const Compiled* found) const {
-  if (options_.communicator == nullptr || options_.communicator->size() == 1) return true;
-  const Communicator& ranks = *options_.communicator;
+// What the ranks have for the call that comes. Where not all have a graph, those that have compare in words
+// what they sum with those that have not, once these have made theirs.
+TrainJob::Met TrainJob::meet_ranks(const char* call, std::span<const TensorSpec> inputs,
+                                   const Compiled* found) const {
+  if (options_.communicator == nullptr || options_.communicator->size() == 1) return {.have_agreed = true};
   const int64_t rows = inputs.empty() || inputs[0].shape.rank() == 0 ? 0 : inputs[0].shape[0];
   const int64_t none = 0;
   const auto sums = [&] {
     return static_cast<int64_t>(std::hash<std::string>()(found->sums_over_ranks) | 1);
   };
-  const std::vector<int64_t> own = {rows, found == nullptr ? none : sums()};
-  const std::vector<int64_t> all = ranks.all_gather(Tensor::from_values(own, {2})).to_vector<int64_t>();
+  const std::array own = {rows, found == nullptr ? none : sums()};
+  const std::vector<int64_t> all = options_.communicator->exchange(call, own);
   std::vector<int64_t> parts;
-  bool have_agreed = true;
-  for (size_t i = 0; i < all.size(); i += 2) {
+  Met met{.have_agreed = true, .all_compile = true};
+  for (size_t i = 0; i < all.size(); i += own.size()) {
     parts.push_back(all[i]);
-    have_agreed = have_agreed && all[i + 1] != none && all[i + 1] == all[1];
+    met.have_agreed = met.have_agreed && all[i + 1] != none && all[i + 1] == all[1];
+    met.all_compile = met.all_compile && all[i + 1] == none;
   }
-  check_parts("train_job", parts, ranks);
-  return have_agreed;
+  check_parts("train_job", parts, *options_.communicator);
+  return met;
 }
 
 void TrainJob::agree_on_sums(const Compiled& compiled) const {
@@ -278,7 +280,8 @@ void TrainJob::warn_of_memory(const Compiled& compiled, size_t limit) {
 }
 
 std::unique_ptr<TrainJob::Compiled> TrainJob::compile(std::span<const TensorSpec> inputs,
-                                                      double learning_rate, std::span<const Tensor> data) {
+                                                      double learning_rate, std::span<const Tensor> data,
+                                                      bool all_compile) {
   if (options_.precision) make_mixed();
   auto compiled = std::make_unique<Compiled>(model_, optimizer_.parameters());
   compiled->part = next_part();
@@ -287,9 +290,7 @@ std::unique_ptr<TrainJob::Compiled> TrainJob::compile(std::span<const TensorSpec
   PhaseClock clock(compiled->report.phases);
   describe_sums(*graph, *compiled);
   agree_on_sums(*compiled);
-  // Whoever has agreed on these sums before has shared choices, too.
-  if (options_.communicator != nullptr && agreed_.insert(compiled->sums_over_ranks).second)
-    share_kernel_choices(*graph, device_of_model(), *options_.communicator);
+  if (all_compile) share_kernel_choices(*graph, device_of_model(), *options_.communicator);
   compiled->program = std::make_unique<Program>(std::move(graph), device_of_model(), options_.program);
   clock.finish("kernels and memory");
   if (options_.memory_limit) warn_of_memory(*compiled, *options_.memory_limit);
@@ -339,19 +340,19 @@ std::string TrainJob::reason_to_compile(std::span<const TensorSpec> inputs) cons
   return "the state of the scaler or of the average was exchanged";
 }
 
-TrainJob::Compiled& TrainJob::compiled_for(std::span<const TensorSpec> inputs, double learning_rate,
-                                           std::span<const Tensor> data) {
+TrainJob::Compiled& TrainJob::compiled_for(const char* call, std::span<const TensorSpec> inputs,
+                                           double learning_rate, std::span<const Tensor> data) {
   stream_.follow(device_of_model());
   Compiled* const found = find_compiled(inputs, data);
-  const bool agreed = have_agreed(inputs, found);
+  const Met met = meet_ranks(call, inputs, found);
   if (found != nullptr) {
-    if (!agreed) agree_on_sums(*found);
+    if (!met.have_agreed) agree_on_sums(*found);
     return *found;
   }
   const std::string reason = reason_to_compile(inputs);
   if (!compiled_.empty()) log::info("[train_job] another graph is made: {}", reason);
   const GeneratorScope generator;
-  std::unique_ptr<Compiled> made = compile(inputs, learning_rate, data);
+  std::unique_ptr<Compiled> made = compile(inputs, learning_rate, data, met.all_compile);
   made->report.reason = reason;
   keep(std::move(made));
   return *compiled_.back();
@@ -387,7 +388,7 @@ void TrainJob::keep(std::unique_ptr<Compiled> made) {
 
 void TrainJob::prepare(std::span<const TensorSpec> inputs) {
   const ExclusiveUse::Scope scope(use_, "train_job", kOneJobAThread);
-  compiled_for(inputs, 0.0, {});
+  compiled_for("TrainJob::prepare", inputs, 0.0, {});
 }
 
 Tensor TrainJob::step(std::span<const Tensor> inputs, double learning_rate) {
@@ -406,7 +407,7 @@ Tensor TrainJob::step(std::span<const Tensor> inputs, double learning_rate) {
                  i);
     specs.push_back(inputs[i].spec());
   }
-  Compiled& compiled = compiled_for(specs, learning_rate, inputs);
+  Compiled& compiled = compiled_for("TrainJob::step", specs, learning_rate, inputs);
   compiled.late_reads.check(inputs, "train_job");
   optimizer_.set_learning_rate(learning_rate);
   if (options_.ema != nullptr) options_.ema->set_decay();

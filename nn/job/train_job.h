@@ -6,7 +6,6 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -44,12 +43,13 @@ struct TrainJobOptions {
   /// The ranks that train together, each on an equal part of every batch. Gradients are summed over them, in
   /// buckets that go as soon as they are full (passes/ranks/gradient_buckets.cpp), and divided by their
   /// number; the last of a series of calls does so where `accumulate` is more than 1. All have the buffers of
-  /// rank 0 from the start, its parameters, those of the optimiser beside the model too, and its `ema`
-  /// (broadcast_parameters). step() gives the mean of the losses of all, and throws InvalidArgument on all
-  /// ranks, and changes nothing, if the first axis of its first input is not equally long on all
-  /// (check_parts); CommunicationError, if they would not sum gradients of the same parameters, as where some
-  /// have frozen others. Ops such as dropout draw for each rank its part of what one process with the whole
-  /// batch draws (RandomPartScope). All ranks call step() and prepare() alike. Not owned; null: alone.
+  /// rank 0 from the start, its parameters, those of the optimiser beside the model too
+  /// (broadcast_parameters), and its `ema` (EMA::broadcast). step() gives the mean of the losses of all, and
+  /// throws InvalidArgument on all ranks, and changes nothing, if the first axis of its first input is not
+  /// equally long on all (check_parts); CommunicationError, if they would not sum gradients of the same
+  /// parameters, as where some have frozen others. Ops such as dropout draw for each rank its part of what
+  /// one process with the whole batch draws (RandomPartScope). All ranks call step() and prepare() alike. Not
+  /// owned; null: alone.
   const Communicator* communicator = nullptr;
   /// Batch norms take the statistics of all ranks' parts of the batch together
   /// (nn/parallel/sync_batch_norm.h); else each rank those of its own part. Nothing without a communicator of
@@ -204,11 +204,12 @@ class TrainJob {
   void keep(std::unique_ptr<Compiled> made);
   Compiled* find_compiled(std::span<const TensorSpec> inputs, std::span<const Tensor> data);
   std::string reason_to_compile(std::span<const TensorSpec> inputs) const;
-  /// `data` are inputs of a step that passes can be checked on, or none.
-  Compiled& compiled_for(std::span<const TensorSpec> inputs, double learning_rate,
+  /// `call`: who asks, for errors of other ranks. `data` are inputs of a step that passes can be checked on,
+  /// or none.
+  Compiled& compiled_for(const char* call, std::span<const TensorSpec> inputs, double learning_rate,
                          std::span<const Tensor> data);
   std::unique_ptr<Compiled> compile(std::span<const TensorSpec> inputs, double learning_rate,
-                                    std::span<const Tensor> data);
+                                    std::span<const Tensor> data, bool all_compile);
   /// The graph of a step with all passes behind it; the rest of what is known of it goes to `compiled`.
   std::unique_ptr<Graph> make_graph(std::span<const TensorSpec> inputs, double learning_rate,
                                     std::span<const Tensor> data, passes::PassContext context,
@@ -218,7 +219,11 @@ class TrainJob {
   bool is_apart(const Parameter& parameter) const;
   Tensor over_ranks(const Tensor& gradient) const;
   static void describe_sums(const Graph& graph, Compiled& compiled);
-  bool have_agreed(std::span<const TensorSpec> inputs, const Compiled* found) const;
+  struct Met {
+    bool have_agreed = false;  ///< all have graphs, which sum the same
+    bool all_compile = false;  ///< none has one
+  };
+  Met meet_ranks(const char* call, std::span<const TensorSpec> inputs, const Compiled* found) const;
   void agree_on_sums(const Compiled& compiled) const;
   void make_mixed() const;
   static void warn_of_memory(const Compiled& compiled, size_t limit);
@@ -242,9 +247,8 @@ class TrainJob {
   int calls_of_series_ = 0;
   int64_t compilations_ = 0;
   std::vector<std::pair<std::vector<TensorSpec>, Part>>
-      thrown_out_;                // what graphs were for, for want of room
-  int made_again_ = 0;            // such graphs
-  std::set<std::string> agreed_;  // sums over ranks that all have made
+      thrown_out_;      // what graphs were for, for want of room
+  int made_again_ = 0;  // such graphs
   ExclusiveUse use_;
 };
 

@@ -1,9 +1,11 @@
 #include <cmath>
 #include <numbers>
+#include <optional>
 
 #include <sinter/core/base/dtype.h>
 #include <sinter/core/comm/communicator.h>
 #include <sinter/core/op/node.h>
+#include <sinter/core/runtime/random.h>
 #include <sinter/nn/loss/margin_logits_internal.h>
 #include <sinter/ops/all_reduce/all_reduce.h>
 #include <sinter/ops/binary/binary.h>
@@ -123,6 +125,8 @@ Tensor logits_of(const ElasticFace& margin, const MarginCall& call) {
     const NoGrad no_grad;
     const DType dtype = accumulate_dtype(call.cosine.dtype());
     const Shape rows = call.labels.shape();
+    std::optional<RandomPartScope> whole;
+    if (call.ranks != nullptr) whole.emplace(0, 1);  // each has the rows of all
     Tensor draws = call.training ? ops::random_normal(rows, dtype, call.cosine.device())
                                  : ops::zeros(rows, dtype, call.cosine.device());
     if (margin.sorted) draws = sorted_by_cosine(draws, call);

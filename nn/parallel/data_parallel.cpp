@@ -115,7 +115,7 @@ void check_parts(const char* tag, std::span<const int64_t> rows, const Communica
 
 void check_parts(const char* tag, int64_t rows, const Communicator& ranks) {
   if (ranks.size() == 1) return;
-  check_parts(tag, ranks.all_gather(Tensor::from_values<int64_t>({rows}, {1})).to_vector<int64_t>(), ranks);
+  check_parts(tag, ranks.exchange("the comparison of parts of a batch", {&rows, 1}), ranks);
 }
 
 Tensor scale_loss(const Tensor& loss, const Communicator& ranks) {
@@ -162,6 +162,7 @@ std::vector<Parameter> exclude(const std::vector<Parameter>& parameters,
 
 Tensor all_reduce(const Tensor& x, const Communicator& ranks) {
   if (ranks.size() == 1) return x;
+  ops::update::check_on_ranks("all_reduce", x.spec(), ranks);
   const NoGrad no_grad;
   const std::vector<Tensor> one = {x};
   const Tensor sums = ops::update::end_all_reduce(ops::update::begin_all_reduce(one, ranks), one, ranks);

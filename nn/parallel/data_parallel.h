@@ -5,8 +5,10 @@
 //
 // is all for a job. A loop of one's own calls the functions below:
 //
-//   nn::broadcast_parameters(model, *ranks);      // and what is trained beside it, and averages
+//   nn::broadcast_parameters(model, *ranks);      // and what is trained beside it; EMA::broadcast
 //   ...
+//   const RandomPartScope part(ranks->rank(), ranks->size());  // of what dropout draws
+//   const Tensor loss = ...;
 //   backward(nn::scale_loss(loss, *ranks));
 //   nn::all_reduce_gradients(sgd.parameters(), *ranks);
 //   sgd.step(learning_rate);
@@ -34,7 +36,7 @@ void broadcast_parameters(const ModuleBase& model, const Communicator& ranks,
 /// that trains.
 void broadcast_parameters(const std::vector<Parameter>& parameters, const Communicator& ranks,
                           const std::vector<Parameter>& sharded = {});
-/// The same for tensors, each with its name: EMA::averages(sharded).
+/// The same for tensors, each with its name.
 using LabelledTensors = std::vector<std::pair<std::string, Tensor>>;
 void broadcast_parameters(const LabelledTensors& tensors, const Communicator& ranks);
 
@@ -58,7 +60,8 @@ void check_parts(const char* tag, int64_t rows, const Communicator& ranks);
 void check_parts(const char* tag, std::span<const int64_t> rows, const Communicator& ranks);
 
 /// Puts the sums over all ranks in the place of the gradients. Parameters without a gradient have none on any
-/// rank: else, or where names, shapes or dtypes differ, throws CommunicationError on all ranks. Gradients are summed in buckets, from the last parameter to the first.
+/// rank: else, or where names, shapes or dtypes differ, throws CommunicationError on all ranks. Gradients are
+/// summed in buckets, from the last parameter to the first.
 void all_reduce_gradients(const std::vector<Parameter>& parameters, const Communicator& ranks);
 
 /// The parameters that are not among `sharded`, in their order.

@@ -56,13 +56,13 @@ AllGatherAttributes all_gather_attributes(const Communicator& communicator) {
 }
 
 Tensor all_gather(const Tensor& x, const Communicator& communicator) {
-  update::check_on_ranks("all_gather", x, communicator);
+  update::check_on_ranks("all_gather", x.spec(), communicator);
   static const Op& op = builtin("all_gather");
   return call_single(op, {x}, all_gather_attributes(communicator));
 }
 
 Tensor reduce_scatter(const Tensor& x, const Communicator& communicator) {
-  update::check_on_ranks("reduce_scatter", x, communicator);
+  update::check_on_ranks("reduce_scatter", x.spec(), communicator);
   static const Op& op = builtin("reduce_scatter");
   return call_single(op, {x}, all_gather_attributes(communicator));
 }

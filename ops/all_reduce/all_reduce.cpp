@@ -47,19 +47,19 @@ std::vector<int64_t> update::bucket_places(std::span<const int64_t> counts) {
   return places;
 }
 
-void update::check_on_ranks(const char* op, const Tensor& x, const Communicator& communicator) {
-  if (call_tracer() == nullptr && x.defined() && x.device().is_cpu()) communicator.check_call(op, x.spec());
+void update::check_on_ranks(const char* op, const TensorSpec& spec, const Communicator& communicator) {
+  if (call_tracer() == nullptr && spec.device.is_cpu()) communicator.check_call(op, spec);
 }
 
 Tensor all_reduce(const Tensor& x, const Communicator& communicator) {
-  update::check_on_ranks("all_reduce", x, communicator);
+  update::check_on_ranks("all_reduce", x.spec(), communicator);
   static const Op& op = builtin("all_reduce");
   const NoGrad no_grad;
   return call_single(op, {x}, AllReduceAttributes{communicator.id()});
 }
 
 Tensor bucketed_all_reduce(const Tensor& x, const Communicator& communicator) {
-  update::check_on_ranks("all_reduce", x, communicator);
+  update::check_on_ranks("all_reduce", x.spec(), communicator);
   static const Op& op = builtin("all_reduce");
   const NoGrad no_grad;
   return call_single(op, {x}, AllReduceAttributes{communicator.id(), /*bucketed=*/true});

@@ -33,9 +33,9 @@ Tensor bucketed_all_reduce(const Tensor& x, const Communicator& communicator);
 constexpr int64_t kBucketAlignment = 64;
 
 namespace update {
-/// Throws CommunicationError on all ranks unless all call `op` on tensors of the same dtype and shape. Only of
-/// tensors on CPUs, and where the call is not traced: a job compares what it sums when it makes a graph.
-void check_on_ranks(const char* op, const Tensor& x, const Communicator& communicator);
+/// Throws CommunicationError on all ranks unless all call `op` on tensors of this dtype and shape. Only of
+/// tensors on CPUs, and where the call is not traced: a TrainJob compares what it sums when it makes a graph.
+void check_on_ranks(const char* op, const TensorSpec& spec, const Communicator& communicator);
 
 /// Where each of so many elements begins in a bucket; the bucket's own size is the last.
 std::vector<int64_t> bucket_places(std::span<const int64_t> counts);

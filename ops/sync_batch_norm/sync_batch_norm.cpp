@@ -1,6 +1,7 @@
 // Batch normalisation over ranks as two calls: statistics, which sum over the ranks, and batch_norm_act with
 // these, whose gradient does so too.
 #include <sinter/core/op/node.h>
+#include <sinter/ops/all_reduce/all_reduce.h>
 #include <sinter/ops/batch_norm/batch_norm.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/norm/norm_checks.h>
@@ -43,6 +44,7 @@ Tensor sync_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias
                        const Tensor& running_var, const SyncBatchNormOptions& options,
                        const Communicator& communicator) {
   static const Op& statistics = builtin("rank_statistics");
+  if (weight.defined()) update::check_on_ranks("sync_batch_norm", weight.spec(), communicator);
   std::vector<Tensor> known;
   {
     const NoGrad no_grad;  // the map's gradient has that of the statistics

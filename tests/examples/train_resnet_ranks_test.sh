@@ -298,6 +298,12 @@ mixing_goes_on_and_the_tested_weights_are_saved() {
   for tested in mixed three; do
     diff <(mistakes tested.json) <(mistakes $tested.json) || fail "other mistakes in $tested.json"
   done
+  # Nor need there be as many training images as processes.
+  run 0 "$program" --threads 1 --data few --epochs 1 --batch 24 --save-weights few.safetensors
+  cp -r few fewer
+  rm fewer/train/*/[2-9]*.pgm fewer/train/*/1?.pgm
+  run 0 "$program" --threads 1 --processes 3 --data fewer --evaluate --load-weights few.safetensors
+  quiet "of each batch on each"
 }
 
 under_mpirun() {

@@ -143,6 +143,13 @@ TEST_P(ProcessesTest, GradientsOfOtherParametersAreRefusedOnAllRanks) {
   expect_all_well(workers.wait(60));
 }
 
+// They are no part of what a trace takes for constants: other ranks may not be tracing.
+TEST_P(ProcessesTest, SumsOfConstantsAreMadeInEachStep) {
+  Workers workers;
+  workers.start_all(GetParam(), {"constant"}, free_port());
+  expect_all_well(workers.wait(60));
+}
+
 // Each rank draws its part of what one process draws, and all stand alike afterwards.
 TEST_P(ProcessesTest, DropsWhatOneProcessDrops) {
   const nn::State one = trained(1, "dropping.job");

@@ -293,10 +293,7 @@ nn::PartialFCOptions face_options(const Communicator& ranks, const std::string& 
     margin = {.scale = 16.0, .m1 = 1.0, .m2 = 0.3, .m3 = 0.2, .interclass_filter = 0.4};
   nn::MarginHeadOptions head{.margin = margin, .init_std = 0.3};
   if (kind.starts_with("adaface")) head.margin = nn::AdaFace{.scale = 16.0};
-  // Of no deviation, as ranks draw margins of their own for the rows that they have the classes of; the order
-  // of the cosines of all ranks must do no harm.
-  if (kind.starts_with("elastic"))
-    head.margin = nn::ElasticFace{.scale = 16.0, .deviation = 0.0, .sorted = true};
+  if (kind.starts_with("elastic")) head.margin = nn::ElasticFace{.scale = 16.0, .sorted = true};
   if (kind.starts_with("magface"))
     head.margin = nn::MagFace{.scale = 16.0, .least_norm = 0.5, .most_norm = 8.0};
   if (kind.starts_with("curricular")) head.margin = nn::CurricularFace{.scale = 16.0};
@@ -357,6 +354,7 @@ void train_faces(const Communicator& ranks, const std::string& kind, const std::
   for (const nn::Parameter& parameter : nn::exclude(network.parameters(), apart))
     state[parameter.name()] = parameter.tensor().detach().to(Device::cpu());
   state["losses"] = Tensor::from_values(losses, {kSteps});
+  state["next"] = Tensor::scalar(default_generator().uniform());
   if (ranks.rank() == 0) nn::write_safetensors(file, state);
 }
 
@@ -452,6 +450,7 @@ int run(const std::string& what, const std::string& file) {
   if (what == "differences") testing::different_calls(*ranks);
   if (what == "gradients") testing::different_gradients(*ranks);
   if (what.starts_with("dropping.")) testing::train_dropping(*ranks, what.substr(9), file);
+  if (what == "constant") testing::constant_sums(*ranks);
   if (what == "average") testing::shared_average(*ranks);
   if (what == "kernels") testing::shared_kernels(*ranks);
   if (what == "order") testing::sums_beside_backward(*ranks);

@@ -1,5 +1,6 @@
 #include "processes/worker_differences.h"
 
+#include <array>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -11,6 +12,9 @@
 #include <sinter/ops/activation/activation.h>
 #include <sinter/ops/all_gather/all_gather.h>
 #include <sinter/ops/all_reduce/all_reduce.h>
+#include <sinter/ops/operators.h>
+#include <sinter/ops/reduce/reduce.h>
+#include <sinter/ops/sync_batch_norm/sync_batch_norm.h>
 
 namespace sinter::testing {
 namespace {
@@ -90,6 +94,7 @@ void different_calls(const Communicator& ranks) {
                 fmt::format("calls broadcast of float32 {} from rank 0", of_last));
     expect_told([&] { ops::all_reduce(x, ranks); }, "the ranks differ: rank ");
     expect_told([&] { ops::all_gather(x, ranks); }, "the ranks differ: rank ");
+    expect_told([&] { nn::all_reduce(x, ranks); }, "the ranks differ: rank ");
   }
   const auto n = static_cast<int64_t>(ranks.size());
   expect_told([&] { ranks.reduce_scatter(other({n}, {2 * n})); }, "calls reduce_scatter of float32");
@@ -99,6 +104,11 @@ void different_calls(const Communicator& ranks) {
   expect_told([&] { ranks.all_gather(Tensor::full({400}, 1.0, dtype)); }, "calls all_gather of int32 (400,)");
   expect_told([&] { ranks.broadcast_(Tensor::full({4}, 1.0), is_last ? 1 : 0); },
               "from rank 1, where rank 0");
+  const int64_t channels = is_last ? 4 : 3;
+  const Tensor ones = Tensor::full({channels}, 1.0);
+  const Tensor images = Tensor::full({2, channels, 2, 2}, 1.0);
+  expect_told([&] { ops::sync_batch_norm(images, ones, ones, {}, {}, {}, ranks); },
+              "calls sync_batch_norm of float32 (4,), where rank 0");
   const Tensor same = Tensor::full({4}, 1.0);
   expect_told([&] { is_last ? ranks.barrier() : ranks.all_reduce_(same); }, "calls barrier, where rank 0");
   expect_told([&] { is_last ? ranks.check_equal("a", "texts") : ranks.barrier(); }, "comparison of texts");
@@ -140,6 +150,9 @@ void different_gradients(const Communicator& ranks) {
     expect_told([&] { job.prepare(std::array{x.spec(), y.spec()}); }, words);
     expect_as_before(model, later);
     freeze(model, true, false);
+    const auto prepare = [&] { job.prepare(std::array{x.spec(), y.spec()}); };
+    expect_told([&] { is_last ? prepare() : static_cast<void>(job.step(x, y, 0.1)); },
+                "calls TrainJob::prepare, where rank 0");
     job.step(x, y, 0.1);
     nn::check_parameters_equal(model, ranks);
   }
@@ -157,6 +170,27 @@ void different_gradients(const Communicator& ranks) {
   expect_told([&] { step_of(sgd, model, x, ranks); }, "the parameters that have gradients of rank ");
   freeze(model, is_last, false);
   step_of(sgd, model, x, ranks);
+}
+
+void constant_sums(const Communicator& ranks) {
+  const bool is_last = ranks.rank() == ranks.size() - 1;
+  const Pair model;
+  nn::SGD sgd(model.parameters());
+  const Tensor own = Tensor::full({1, kFeatures}, ranks.rank() + 1.0);
+  // The second input is of another shape on one rank from the third step on, which traces then.
+  const auto step_function = [&](const Tensor& x, const Tensor& y) {
+    const Tensor sum = ops::all_reduce(own, ranks);
+    return std::vector<Tensor>{nn::MSELoss{}(model(x), x) + ops::mean(y), sum};
+  };
+  nn::TrainJob job(model, sgd, step_function, {.communicator = &ranks});
+  const double expected = ranks.size() * (ranks.size() + 1) / 2.0;
+  for (int step = 0; step < 4; ++step) {
+    const int64_t rows = step >= 2 && is_last ? 5 : 4;
+    job.step(Tensor::full({4, kFeatures}, 1.0), Tensor::full({rows, kFeatures}, 1.0), 0.1);
+    for (const float value : job.outputs().front().to_vector<float>())
+      expect(value == static_cast<float>(expected), "the sum of a constant");
+  }
+  nn::check_parameters_equal(model, ranks);
 }
 
 void train_dropping(const Communicator& ranks, const std::string& way, const std::string& file) {

@@ -14,6 +14,9 @@ void different_calls(const Communicator& ranks);
 /// training, and without one.
 void different_gradients(const Communicator& ranks);
 
+/// A job that sums a tensor which it takes for a constant, where one rank alone makes another graph.
+void constant_sums(const Communicator& ranks);
+
 /// Trains a network that drops elements and whole batches, by "job" or "eager"; writes the weights.
 void train_dropping(const Communicator& ranks, const std::string& way, const std::string& file);
 

@@ -5,6 +5,7 @@
 #include <sinter/core/runtime/settings.h>
 #include <sinter/ops/activation/activation.h>
 #include <sinter/ops/cast/cast.h>
+#include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/unary/unary.h>
 
 #include "nn/job/job_test_support.h"
@@ -54,6 +55,29 @@ void expect_equal_training(const Model& model, MakeOptimizer make_optimizer, con
 
 auto sgd_of(const SGDOptions& options = {.momentum = 0.9, .weight_decay = 5e-4}) {
   return [options](const auto& model) { return std::make_unique<SGD>(model.parameters(), options); };
+}
+
+TEST(TrainJob, DrawsForThePartOfEachStep) {
+  const Dropout drop(0.5);
+  const Linear layer(3, 3);
+  SGD sgd(layer.parameters());
+  const auto outputs = [&](const Tensor& x) {
+    const Tensor dropped = drop(x);
+    return std::vector<Tensor>{ops::mean(layer(dropped)), dropped};
+  };
+  TrainJob job(layer, sgd, outputs);
+  const Tensor x = Tensor::full({8, 3}, 1.0);
+  for (const auto& [part, parts] : {std::pair(0, 1), std::pair(1, 2), std::pair(0, 2), std::pair(0, 1)}) {
+    SCOPED_TRACE(fmt::format("part {} of {}", part, parts));
+    const RandomPartScope scope(part, parts);
+    manual_seed(5);
+    const Tensor eager = drop(x);
+    const uint64_t behind = default_generator().key().offset;
+    manual_seed(5);
+    job.step({x}, 0.0);
+    EXPECT_TRUE(same_bits(eager, job.outputs().front()));
+    EXPECT_EQ(default_generator().key().offset, behind);
+  }
 }
 
 TEST(TrainJob, TakesFunctionsOfTensorsAndOfSpans) {
