@@ -70,7 +70,9 @@ std::set<const GraphNode*> preparation_of(const Graph& graph) {
                             : root.kind == GraphValue::Kind::kResult && preparation.contains(root.producer);
   };
   for (const GraphNode* node : nodes) {
-    if (node->changes_any() || !std::ranges::all_of(node->inputs, is_unchanging)) continue;
+    // A sum over ranks takes all of them, whose leaves may have changed or not.
+    if (node->changes_any() || node->is_collective() || !std::ranges::all_of(node->inputs, is_unchanging))
+      continue;
     const auto is_small = [](const GraphValue* value) { return value->spec.bytes() <= kSmallConstant; };
     // In training, what does not depend on the inputs is mostly made of numbers: not worth much room.
     if ((node->inputs.empty() || !mutated.empty()) && !std::ranges::all_of(node->outputs, is_small)) continue;

@@ -2,7 +2,8 @@
 // every intermediate tensor are decided when it is made; a run allocates nothing and looks nothing up.
 //
 // Calls that depend on nothing but leaves which no call changes, such as weights folded for inference, are
-// the *preparation*: they run when such a leaf has changed since (Storage::version), not at every run.
+// the *preparation*: they run when such a leaf has changed since (Storage::version), not at every run. Calls
+// in which other ranks take part are none of it.
 #pragma once
 
 #include <cstddef>
