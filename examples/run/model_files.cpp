@@ -51,6 +51,10 @@ std::string describe_faults(const nn::State& state, const nn::State& own) {
   return text;
 }
 
+void say_of_data(const std::string& source) {
+  say("{} does not say which classes and images it is of; those of the data are taken for them\n", source);
+}
+
 }  // namespace
 
 std::string fingerprint_text(const nn::data::Dataset& data) {
@@ -70,10 +74,9 @@ void write_metadata(const nn::ModelMetadata& metadata, nn::CheckpointData& data)
   data.values[kMetadata] = nn::to_json(metadata);
 }
 
-std::optional<nn::ModelMetadata> read_metadata(const nn::LoadedCheckpoint& checkpoint) {
+std::optional<nn::ModelMetadata> read_metadata(const nn::LoadedCheckpoint& checkpoint, bool tells) {
   if (!checkpoint.data.values.contains(kMetadata)) {
-    say("{} does not say which classes and images it is of; those of the data are taken for them\n",
-        checkpoint.folder.string());
+    if (tells) say_of_data(checkpoint.folder.string());
     return std::nullopt;
   }
   return nn::parse_model_metadata(checkpoint.data.value<std::string>(kMetadata), checkpoint.folder.string());
@@ -140,10 +143,11 @@ WeightsFile read_weights(const std::string& path, const std::string& key) {
                       .state = std::move(file.tensors),
                       .metadata = nn::find_model_metadata(file.metadata, path)};
   tell_how_read(weights.source, file);
-  if (!weights.metadata)
-    say("{} does not say which classes and images it is of; those of the data are taken for them\n",
-        weights.source);
   return weights;
+}
+
+void tell_of_data(const WeightsFile& weights) {
+  if (!weights.metadata) say_of_data(weights.source);
 }
 
 std::vector<size_t> count_blocks(const nn::State& state) {

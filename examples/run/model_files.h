@@ -19,9 +19,10 @@ std::string fingerprint_text(const nn::data::Dataset& data);
 /// The metadata that the training data decide: classes, number of images, fingerprint.
 nn::ModelMetadata describe_data(const nn::data::Dataset& train);
 
-/// Puts metadata among a checkpoint's values, and gets them back: none from those of earlier versions.
+/// Puts metadata among a checkpoint's values, and gets them back: none from those of earlier versions, of
+/// which it is then said that those of the data are taken, if `tells`.
 void write_metadata(const nn::ModelMetadata& metadata, nn::CheckpointData& data);
-std::optional<nn::ModelMetadata> read_metadata(const nn::LoadedCheckpoint& checkpoint);
+std::optional<nn::ModelMetadata> read_metadata(const nn::LoadedCheckpoint& checkpoint, bool tells = true);
 
 /// Throws Error that names `source` and what differs unless the outputs of its model mean the classes of
 /// `now`.
@@ -45,6 +46,9 @@ struct WeightsFile {
 /// passed over, took off names or took for the weights.
 /// `key` is --key. Throws Error that names the option if there are no weights at it.
 WeightsFile read_weights(const std::string& path, const std::string& key = {});
+
+/// Says of weights without metadata that those of the data are taken for them, where data are opened.
+void tell_of_data(const WeightsFile& weights);
 
 /// Writes weights and what they are of to a file of PyTorch's if its name ends in .pth or .pt, else to a
 /// safetensors file.

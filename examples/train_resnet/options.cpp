@@ -177,7 +177,8 @@ std::optional<examples::OtherMode> mode_of(const Options& options) {
                  "--features",   "--class-names", "--load-weights",  "--model",
                  "--image-size", "--layout",      "--precision",     "--batch",
                  "--device",     "--threads",     "--workers",       "--read-timeout",
-                 "--decode",     "--max-damaged", "--normalization", "--export-preprocessing"}};
+                 "--decode",     "--max-damaged", "--normalization", "--export-preprocessing",
+                 "--key"}};
   }
   if (!options.evaluate) return std::nullopt;
   return mode_with_weights("--evaluate", options,

@@ -208,15 +208,17 @@ nn::Weights read_given(Options& options, nn::PredictOptions& how) {
   const Device device = examples::choose_device(options.device);
   complete_common(options, device);
   settings::set_allow_tf32(*options.precision == "tf32");
-  const std::string source = "--load-weights " + options.load_weights;
-  nn::Weights weights = nn::read_weights(options.load_weights);
-  examples::tell_how_read(source, weights);
+  examples::WeightsFile file = examples::read_weights(options.load_weights, options.key);
+  find_model(file);
   how = predict_options(options, device);
-  if (const auto metadata = nn::find_model_metadata(weights.metadata, options.load_weights)) {
-    check_against(options, source, *metadata);
+  nn::Weights weights;
+  if (file.metadata) {
+    check_against(options, file.source, *file.metadata);
+    weights.metadata = nn::to_safetensors_metadata(*file.metadata);
   } else {
-    how.unnamed = unnamed_by(options, source, weights.tensors);
+    how.unnamed = unnamed_by(options, file.source, file.state);
   }
+  weights.tensors = std::move(file.state);
   return weights;
 }
 

@@ -185,6 +185,21 @@ weights_without_metadata() {
   run 1 "${predict[@]}" --image-size 64 && complains "these are weights for images of 8 pixels, --image-size says 64"
 }
 
+# As --evaluate does: by --key, or under a prefix of all names.
+the_weights_that_are_asked_for() {
+  local two=$pictures/../pytorch/two.pth kind
+  run 0 --evaluate --load-weights w.safetensors --data data --save-weights w.pth
+  edited w.safetensors 's/"([a-z0-9_.]+)":\{"dtype"/"encoder.\1":{"dtype"/g' >prefixed.safetensors
+  run 0 "${predict[@]}" && cp out named
+  run 0 --predict data/test --load-weights prefixed.safetensors && cmp out named || fail "not as without the prefix"
+  run 0 --load-weights prefixed.safetensors --export prefixed.onnx && says "its weights are those whose names begin with 'encoder.'"
+  for kind in "--predict data/test" "--predict data/test --features fc --output key.safetensors" "--export key.onnx"; do
+    run 1 $kind --load-weights w.pth --key ema && complains "error: --key ema: "
+    run 1 $kind --load-weights "$two" --key model
+    complains "two.pth does not say what it is of, and is none of the models of --model"  # what is at that key
+  done
+}
+
 # PyTorch's files that Sinter writes say what they are of.
 own_files_of_pytorch() {
   run 0 --evaluate --load-weights w.safetensors --data data --save-weights w.pth
@@ -238,7 +253,7 @@ ends_before_the_last_picture() {
 }
 
 for test in a_line_for_each_picture accuracy_is_the_trainers lines_of_json wrong_pictures_keep_their_lines pictures_by_list \
-  views_of_each_picture features_of_layers weights_without_metadata own_files_of_pytorch what_is_refused ends_before_the_last_picture; do
+  views_of_each_picture features_of_layers weights_without_metadata the_weights_that_are_asked_for own_files_of_pytorch what_is_refused ends_before_the_last_picture; do
   rm -f out err
   $test
   echo "$test: passed"
