@@ -178,7 +178,7 @@ std::optional<examples::OtherMode> mode_of(const Options& options) {
                  "--image-size", "--layout",      "--precision",     "--batch",
                  "--device",     "--threads",     "--workers",       "--read-timeout",
                  "--decode",     "--max-damaged", "--normalization", "--export-preprocessing",
-                 "--key"}};
+                 "--key",        "--test-crop",   "--interpolation"}};
   }
   if (!options.evaluate) return std::nullopt;
   return mode_with_weights("--evaluate", options,

@@ -94,6 +94,15 @@ void check_against(const Options& options, const std::string& source, const nn::
     throw Error(fmt::format("{}: these are weights for images of {}, --image-size says {}", source,
                             examples::counted(metadata.height, "pixel"), options.image_size));
   }
+  Options own = options;
+  own.image_size = std::min<int64_t>(metadata.height, 1 << 20);  // a damaged file's overflows nothing
+  const bool is_cropped = metadata.resize == "shorter_side" && metadata.resize_size == test_resize(own);
+  if (options.is_given("--test-crop") && !is_cropped)
+    throw Error(fmt::format("{} says how its pictures are cropped; leave --test-crop out", source));
+  if (options.is_given("--interpolation") && options.images.interpolation != metadata.interpolation) {
+    throw Error(fmt::format("{}: these are weights for {} resizing, --interpolation says {}", source,
+                            escape_name(metadata.interpolation), options.images.interpolation));
+  }
   if (!options.prediction.class_names.empty())
     throw Error(fmt::format("{} says how its classes are called; leave --class-names out", source));
   check_no_choice(options.normalization, source);
@@ -115,6 +124,8 @@ nn::UnnamedWeights unnamed_by(const Options& options, const std::string& source,
                     source));
   }
   unnamed.image_size = options.image_size;
+  unnamed.resize_size = test_resize(options);
+  unnamed.interpolation = options.images.interpolation;
   if (!options.prediction.class_names.empty())
     unnamed.class_names = examples::read_lines("--class-names", options.prediction.class_names);
   for (std::string& name : unnamed.class_names) name = nn::to_utf8(name);
