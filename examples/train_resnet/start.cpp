@@ -27,7 +27,11 @@ std::optional<LoadedCheckpoint> find_checkpoint(Options& options) {
   auto checkpoint = sinter::nn::CheckpointFolder(options.checkpoints).load_latest();
   if (checkpoint) {
     check_program(*checkpoint, "model", "backbone", "train_insightface");
-    adopt(read_recipe(checkpoint->data), options);
+    const Recipe before = read_recipe(checkpoint->data);
+    adopt(before, options);
+    // What it was trained with stands in the checkpoint: another choice would change the recipe alone.
+    check_no_choice(options.normalization, checkpoint->folder.string(),
+                    value_or(before, "--normalization", "auto"));
   }
   if (const std::string mistake = check_optimizer(options); !mistake.empty()) throw Error(mistake);
   if (checkpoint) {
@@ -100,6 +104,7 @@ Start find_start(Options& options) {
     adopt(*start.weights, options);
   }
   if (!start.checkpoint) {
+    if (const std::string mistake = check_normalization(options); !mistake.empty()) throw Error(mistake);
     const std::string mistake = check_finetune(options.finetune, start.weights.has_value(), options.evaluate);
     if (!mistake.empty()) throw Error(mistake);
   }

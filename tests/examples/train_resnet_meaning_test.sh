@@ -154,7 +154,17 @@ weights_that_do_not_say_it_are_normalised_as_imagenets() {
   [ "$(mean x.safetensors)" = 0.5,0.5,0.5 ] || fail "not what was asked for: $(mean x.safetensors)"
   run 0 --checkpoints asked --resume --save-weights x.safetensors
   [ "$(mean x.safetensors)" = 0.5,0.5,0.5 ] || fail "forgotten: $(mean x.safetensors)"
-  run 1 --checkpoints asked --resume --normalization imagenet && complains "--normalization    0.5/0.25 -> imagenet"
+  run 0 --checkpoints asked --resume --load-weights coloured.safetensors --normalization 0.5/0.25  # as it began
+  local before choice how
+  before=$(contents asked)
+  for choice in imagenet auto 0.5/0.26; do
+    for how in "" --change-recipe --evaluate "--change-recipe --epochs 2"; do
+      run 1 --checkpoints asked --resume --normalization $choice $how
+      complains_like "^error: asked/checkpoint-[0-9]+ says how its images are normalised; leave --normalization out"
+    done
+  done
+  [ "$(contents asked)" = "$before" ] || fail "a refused run has changed the folder"
+  run 1 --checkpoints unbegun --resume --data whole --normalization imagenet && complains "--normalization needs --load-weights <file>"
   run 0 "${bare[@]}" --recipe asked/recipe.json --evaluate --save-weights x.safetensors
   [ "$(mean x.safetensors)" = 0.5,0.5,0.5 ] || fail "not the recipe's: $(mean x.safetensors)"
   run 1 --data whole --load-weights own.safetensors --normalization data
