@@ -139,16 +139,19 @@ void check_same_start(const Communicator& ranks, const Start& start, const Optio
 
 Meaning agree_on_meaning(const Options& options, const Start& start, const Data& data,
                          const Communicator& ranks) {
-  sinter::nn::data::Normalization normalization =
-      choose_normalization(options, start, data, ranks.rank() == 0);
-  share(normalization, ranks);
-  Meaning meaning{.metadata = describe_model(options, *data.train, normalization)};
-  const ModelMetadata& now = meaning.metadata;
+  Meaning meaning{.metadata = describe_model(options, *data.train, {{}, {}})};
+  ModelMetadata& now = meaning.metadata;
   if (start.metadata && start.checkpoint && !options.evaluate)
     meaning.same_data = check_same_data(start.source(), *start.metadata, now, options.change_recipe);
   if (start.metadata && options.evaluate) check_same_classes(start.source(), *start.metadata, now);
   if (start.checkpoint) check_weights(start.source(), start.checkpoint->data.part("model"), now);
   if (start.weights) check_weights(start.source(), start.weights->state, now, classifier_of(options));
+  // Of weights that fit, whose images then have the data's channels.
+  sinter::nn::data::Normalization normalization =
+      choose_normalization(options, start, data, ranks.rank() == 0);
+  share(normalization, ranks);
+  now.mean = normalization.mean;
+  now.std = normalization.std;
   if (start.metadata && options.evaluate) return {.metadata = *start.metadata};
   if (start.metadata && start.weights) {
     const std::string changes = sinter::nn::describe_class_changes(start.metadata->classes, now.classes);

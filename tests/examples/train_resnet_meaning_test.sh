@@ -176,6 +176,17 @@ weights_that_do_not_say_it_are_normalised_as_imagenets() {
   [ "$(mean x.safetensors)" = "$(mean grey.safetensors)" ] || fail "not the data's: $(mean x.safetensors)"
   run 1 --load-weights grey_bare.safetensors --evaluate --normalization 0.5,0.4,0.4/0.2,0.2,0.2
   complains "is of 3 channels, --load-weights grey_bare.safetensors of images with 1"
+  # What does not fit is said first, of the weights and the data as they are.
+  mkdir -p ten/train ten/test
+  for choice in 0 1 2 3 4 5 6 7 8 9; do cp -r whole/train/a ten/train/$choice && cp -r whole/test/a ten/test/$choice; done
+  run 0 --data ten --epochs 1 --max-steps 1 --batch 6 --save-weights ten.safetensors
+  LC_ALL=C sed 's/model_metadata_version/xodel_metadata_version/' ten.safetensors >ten_bare.safetensors
+  for choice in imagenet 0.1,0.2,0.3/0.1,0.2,0.3 0.5/0.25 auto; do
+    run 1 --load-weights ten_bare.safetensors --evaluate --normalization $choice
+    [ "$(cat err)" = "error: --load-weights ten_bare.safetensors: these are weights for images of 3 channels, the data's have 1" ] || fail "other words"
+    run 1 --load-weights grey_bare.safetensors --evaluate --data ten --normalization $choice
+    [ "$(cat err)" = "error: --load-weights grey_bare.safetensors: these are weights for images of 1 channel, the data's have 3" ] || fail "other words"
+  done
   run 2 --data whole --normalization imagenet && complains "--normalization needs --load-weights <file>"
   run 2 --load-weights coloured.safetensors --export z.onnx --normalization data && complains "there are none with --export alone"
   local wrong
