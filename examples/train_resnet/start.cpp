@@ -98,8 +98,9 @@ Start find_start(Options& options) {
     start.metadata = read_metadata(*start.checkpoint);
   } else if (!options.load_weights.empty()) {
     start.weights = read_weights(options.load_weights, options.key);
-    tell_of_data(*start.weights);
     find_model(*start.weights);
+    check_metadata(*start.weights);
+    tell_of_data(*start.weights);
     start.metadata = start.weights->metadata;
     adopt(*start.weights, options);
   }

@@ -120,6 +120,16 @@ weights_say_what_they_are_of() {
   LC_ALL=C sed 's/"classes":"\[/"classes":"{/' w.safetensors >damaged.safetensors
   run 1 --evaluate --load-weights damaged.safetensors --data whole
   complains 'damaged.safetensors: "classes" is missing or damaged'
+  # Metadata of other channels than the weights' say nothing of them, and go into no other file.
+  local wrong
+  for wrong in 's/"mean":"[^"]*"/"mean":"[0.5]"/' 's/"std":"[^"]*"/"std":"[]"/' 's/"channels":"3"/"channels":"1"/'; do
+    edited w.safetensors "$wrong" >damaged.safetensors
+    for wrong in --evaluate "--epochs 1 --batch 6" "--epochs 1 --batch 6 --freeze-trunk 1"; do
+      run 1 $wrong --load-weights damaged.safetensors --data whole --save-weights none.safetensors
+      complains_like "^error: --load-weights damaged.safetensors: its metadata are damaged: images of [13] channels?, [13] means? and [03] deviations, for weights for images of 3$"
+      [ ! -e none.safetensors ] || fail "it is passed on"
+    done
+  done
 }
 
 # mean FILE: of its images, as its metadata have it.
