@@ -129,11 +129,23 @@ nn::Weights read_at(const std::string& path, const std::string& key) try {
 
 }  // namespace
 
+std::optional<WeightsFormat> weights_format(const std::filesystem::path& path) {
+  const std::string ending = path.extension();
+  if (ending == ".safetensors") return WeightsFormat::kSafetensors;
+  if (ending == ".pth" || ending == ".pt") return WeightsFormat::kPytorch;
+  return std::nullopt;
+}
+
+std::string check_weights_name(const char* option, const std::filesystem::path& path) {
+  if (!path.has_extension() || weights_format(path)) return {};
+  return fmt::format("{}: expected a name that ends in .safetensors, .pth or .pt but got '{}'", option,
+                     path.string());
+}
+
 void write_weights_file(const std::string& path, const nn::State& weights,
                         const nn::ModelMetadata& metadata) {
-  const std::string ending = std::filesystem::path(path).extension().string();
   const auto about = nn::to_safetensors_metadata(metadata);
-  if (ending == ".pth" || ending == ".pt") return nn::write_pytorch(path, weights, about);
+  if (weights_format(path) == WeightsFormat::kPytorch) return nn::write_pytorch(path, weights, about);
   nn::write_safetensors(path, weights, about);
 }
 

@@ -1,6 +1,8 @@
 // What stands in checkpoints and files of weights beside the numbers, and whether it fits a run.
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,6 +51,14 @@ WeightsFile read_weights(const std::string& path, const std::string& key = {});
 
 /// Says of weights without metadata that those of the data are taken for them, where data are opened.
 void tell_of_data(const WeightsFile& weights);
+
+enum class WeightsFormat : uint8_t { kSafetensors, kPytorch };
+/// That which the end of a name says: .safetensors, .pth or .pt, as written here. None for others.
+std::optional<WeightsFormat> weights_format(const std::filesystem::path& path);
+
+/// What is wrong with the name of a file of weights to be written, as it ends otherwise; empty if nothing is.
+/// A name without an end is that of a safetensors file.
+std::string check_weights_name(const char* option, const std::filesystem::path& path);
 
 /// Writes weights and what they are of to a file of PyTorch's if its name ends in .pth or .pt, else to a
 /// safetensors file.

@@ -21,6 +21,7 @@ namespace sinter_convert {
 namespace {
 
 namespace fs = std::filesystem;
+namespace examples = sinter::examples;
 namespace nn = sinter::nn;
 using sinter::IoError;
 using sinter::examples::say;
@@ -47,7 +48,7 @@ void list(const nn::Weights& weights) {
 
 void write(const nn::Weights& weights, const std::string& output) {
   std::map<std::string, std::string> metadata = weights.metadata;
-  if (*output_format(output) == Format::kPytorch) {
+  if (examples::weights_format(output) == examples::WeightsFormat::kPytorch) {
     metadata.erase(kFormat);
     return nn::write_pytorch(output, weights.tensors, metadata);
   }
@@ -56,13 +57,6 @@ void write(const nn::Weights& weights, const std::string& output) {
 }
 
 }  // namespace
-
-std::optional<Format> output_format(const std::string& path) {
-  const std::string ending = fs::path(path).extension();
-  if (ending == ".safetensors") return Format::kSafetensors;
-  if (ending == ".pth" || ending == ".pt") return Format::kPytorch;
-  return std::nullopt;
-}
 
 void convert(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
