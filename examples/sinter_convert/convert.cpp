@@ -46,8 +46,20 @@ void list(const nn::Weights& weights) {
         tensor.shape());
 }
 
-void write(const nn::Weights& weights, const std::string& output) {
+/// JSON may hold zero bytes, which end a text for many programs: neither format is written with them.
+void leave_out_zero_bytes(const std::string& source, std::map<std::string, std::string>& metadata) {
+  const auto is_text = [](const std::string& text) { return sinter::valid_utf8_prefix(text) == text.size(); };
+  std::erase_if(metadata, [&](const auto& one) {
+    if (is_text(one.first) && is_text(one.second)) return false;
+    examples::complain("{}: left out, as there are zero bytes in it: the metadata {}", source,
+                       sinter::escape_name(one.first));
+    return true;
+  });
+}
+
+void write(const nn::Weights& weights, const std::string& source, const std::string& output) {
   std::map<std::string, std::string> metadata = weights.metadata;
+  leave_out_zero_bytes(source, metadata);
   if (examples::weights_format(output) == examples::WeightsFormat::kPytorch) {
     metadata.erase(kFormat);
     return nn::write_pytorch(output, weights.tensors, metadata);
@@ -72,7 +84,7 @@ void convert(const Options& options) {
     say("{}: {}, {:.1f} MB\n", options.input, tensors, megabytes);
     return;
   }
-  write(weights, options.output);
+  write(weights, options.input, options.output);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   say("{}: {}, {:.1f} MB, written in {:.2f} s\n", options.output, tensors, megabytes, seconds);
 }
