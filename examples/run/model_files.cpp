@@ -51,6 +51,10 @@ std::string describe_faults(const nn::State& state, const nn::State& own) {
   return text;
 }
 
+void say_of_data(const std::string& source) {
+  say("{} does not say which classes and images it is of; those of the data are taken for them\n", source);
+}
+
 }  // namespace
 
 std::string fingerprint_text(const nn::data::Dataset& data) {
@@ -70,10 +74,9 @@ void write_metadata(const nn::ModelMetadata& metadata, nn::CheckpointData& data)
   data.values[kMetadata] = nn::to_json(metadata);
 }
 
-std::optional<nn::ModelMetadata> read_metadata(const nn::LoadedCheckpoint& checkpoint) {
+std::optional<nn::ModelMetadata> read_metadata(const nn::LoadedCheckpoint& checkpoint, bool tells) {
   if (!checkpoint.data.values.contains(kMetadata)) {
-    say("{} does not say which classes and images it is of; those of the data are taken for them\n",
-        checkpoint.folder.string());
+    if (tells) say_of_data(checkpoint.folder.string());
     return std::nullopt;
   }
   return nn::parse_model_metadata(checkpoint.data.value<std::string>(kMetadata), checkpoint.folder.string());
@@ -126,11 +129,23 @@ nn::Weights read_at(const std::string& path, const std::string& key) try {
 
 }  // namespace
 
+std::optional<WeightsFormat> weights_format(const std::filesystem::path& path) {
+  const std::string ending = path.extension();
+  if (ending == ".safetensors") return WeightsFormat::kSafetensors;
+  if (ending == ".pth" || ending == ".pt") return WeightsFormat::kPytorch;
+  return std::nullopt;
+}
+
+std::string check_weights_name(const char* option, const std::filesystem::path& path) {
+  if (!path.has_extension() || weights_format(path)) return {};
+  return fmt::format("{}: expected a name that ends in .safetensors, .pth or .pt but got '{}'", option,
+                     path.string());
+}
+
 void write_weights_file(const std::string& path, const nn::State& weights,
                         const nn::ModelMetadata& metadata) {
-  const std::string ending = std::filesystem::path(path).extension().string();
   const auto about = nn::to_safetensors_metadata(metadata);
-  if (ending == ".pth" || ending == ".pt") return nn::write_pytorch(path, weights, about);
+  if (weights_format(path) == WeightsFormat::kPytorch) return nn::write_pytorch(path, weights, about);
   nn::write_safetensors(path, weights, about);
 }
 
@@ -140,10 +155,11 @@ WeightsFile read_weights(const std::string& path, const std::string& key) {
                       .state = std::move(file.tensors),
                       .metadata = nn::find_model_metadata(file.metadata, path)};
   tell_how_read(weights.source, file);
-  if (!weights.metadata)
-    say("{} does not say which classes and images it is of; those of the data are taken for them\n",
-        weights.source);
   return weights;
+}
+
+void tell_of_data(const WeightsFile& weights) {
+  if (!weights.metadata) say_of_data(weights.source);
 }
 
 std::vector<size_t> count_blocks(const nn::State& state) {

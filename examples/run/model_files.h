@@ -1,6 +1,8 @@
 // What stands in checkpoints and files of weights beside the numbers, and whether it fits a run.
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,9 +21,10 @@ std::string fingerprint_text(const nn::data::Dataset& data);
 /// The metadata that the training data decide: classes, number of images, fingerprint.
 nn::ModelMetadata describe_data(const nn::data::Dataset& train);
 
-/// Puts metadata among a checkpoint's values, and gets them back: none from those of earlier versions.
+/// Puts metadata among a checkpoint's values, and gets them back: none from those of earlier versions, of
+/// which it is then said that those of the data are taken, if `tells`.
 void write_metadata(const nn::ModelMetadata& metadata, nn::CheckpointData& data);
-std::optional<nn::ModelMetadata> read_metadata(const nn::LoadedCheckpoint& checkpoint);
+std::optional<nn::ModelMetadata> read_metadata(const nn::LoadedCheckpoint& checkpoint, bool tells = true);
 
 /// Throws Error that names `source` and what differs unless the outputs of its model mean the classes of
 /// `now`.
@@ -45,6 +48,17 @@ struct WeightsFile {
 /// passed over, took off names or took for the weights.
 /// `key` is --key. Throws Error that names the option if there are no weights at it.
 WeightsFile read_weights(const std::string& path, const std::string& key = {});
+
+/// Says of weights without metadata that those of the data are taken for them, where data are opened.
+void tell_of_data(const WeightsFile& weights);
+
+enum class WeightsFormat : uint8_t { kSafetensors, kPytorch };
+/// That which the end of a name says: .safetensors, .pth or .pt, as written here. None for others.
+std::optional<WeightsFormat> weights_format(const std::filesystem::path& path);
+
+/// What is wrong with the name of a file of weights to be written, as it ends otherwise; empty if nothing is.
+/// A name without an end is that of a safetensors file.
+std::string check_weights_name(const char* option, const std::filesystem::path& path);
 
 /// Writes weights and what they are of to a file of PyTorch's if its name ends in .pth or .pt, else to a
 /// safetensors file.

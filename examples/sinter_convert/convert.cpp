@@ -21,6 +21,7 @@ namespace sinter_convert {
 namespace {
 
 namespace fs = std::filesystem;
+namespace examples = sinter::examples;
 namespace nn = sinter::nn;
 using sinter::IoError;
 using sinter::examples::say;
@@ -45,9 +46,21 @@ void list(const nn::Weights& weights) {
         tensor.shape());
 }
 
-void write(const nn::Weights& weights, const std::string& output) {
+/// JSON may hold zero bytes, which end a text for many programs: neither format is written with them.
+void leave_out_zero_bytes(const std::string& source, std::map<std::string, std::string>& metadata) {
+  const auto is_text = [](const std::string& text) { return sinter::valid_utf8_prefix(text) == text.size(); };
+  std::erase_if(metadata, [&](const auto& one) {
+    if (is_text(one.first) && is_text(one.second)) return false;
+    examples::complain("{}: left out, as there are zero bytes in it: the metadata {}", source,
+                       sinter::escape_name(one.first));
+    return true;
+  });
+}
+
+void write(const nn::Weights& weights, const std::string& source, const std::string& output) {
   std::map<std::string, std::string> metadata = weights.metadata;
-  if (*output_format(output) == Format::kPytorch) {
+  leave_out_zero_bytes(source, metadata);
+  if (examples::weights_format(output) == examples::WeightsFormat::kPytorch) {
     metadata.erase(kFormat);
     return nn::write_pytorch(output, weights.tensors, metadata);
   }
@@ -56,13 +69,6 @@ void write(const nn::Weights& weights, const std::string& output) {
 }
 
 }  // namespace
-
-std::optional<Format> output_format(const std::string& path) {
-  const std::string ending = fs::path(path).extension();
-  if (ending == ".safetensors") return Format::kSafetensors;
-  if (ending == ".pth" || ending == ".pt") return Format::kPytorch;
-  return std::nullopt;
-}
 
 void convert(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
@@ -78,7 +84,7 @@ void convert(const Options& options) {
     say("{}: {}, {:.1f} MB\n", options.input, tensors, megabytes);
     return;
   }
-  write(weights, options.output);
+  write(weights, options.input, options.output);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   say("{}: {}, {:.1f} MB, written in {:.2f} s\n", options.output, tensors, megabytes, seconds);
 }

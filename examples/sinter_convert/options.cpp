@@ -5,9 +5,9 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
-#include "convert.h"
 #include "run/command_line.h"
 #include "run/help.h"
+#include "run/model_files.h"
 
 namespace sinter_convert {
 namespace {
@@ -53,7 +53,7 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   std::set<std::string> given;
   if (const auto exit_code = examples::parse(app, argc, argv, given)) return exit_code;
   if (options.output.empty() && !options.list) return examples::refuse(app, "expected an output, or --list");
-  if (!options.output.empty() && !output_format(options.output)) {
+  if (!options.output.empty() && !examples::weights_format(options.output)) {
     return examples::refuse(
         app, fmt::format("output: expected a name that ends in .safetensors, .pth or .pt but got '{}'",
                          options.output));

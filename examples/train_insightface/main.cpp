@@ -193,7 +193,11 @@ int train(Options& options, sinter::Device device, const std::optional<LoadedChe
           const Communicator& ranks) {
   identify_run(checkpoint, ranks, options);
   std::optional<sinter::nn::State> start;
-  if (!checkpoint && !options.load_weights.empty()) start = read_weights(options.load_weights, options).state;
+  if (!checkpoint && !options.load_weights.empty()) {
+    const examples::WeightsFile weights = read_weights(options.load_weights, options);
+    examples::tell_of_data(weights);
+    start = weights.state;
+  }
   const TrainingData data = open_training_data(options);
   const std::vector<FacePairs> pairs = open_all_pairs(options.verify);
   if (checkpoint) check_recipe(options, *checkpoint);
@@ -248,7 +252,7 @@ sinter::nn::AnyModule trained_backbone(Options& options, sinter::Device device,
                                        const std::optional<LoadedCheckpoint>& checkpoint) {
   const examples::WeightsFile weights =
       checkpoint ? examples::WeightsFile{checkpoint->folder.string(), trained_weights(checkpoint->data),
-                                         examples::read_metadata(*checkpoint)}
+                                         examples::read_metadata(*checkpoint, false)}
                  : read_weights(options.load_weights, options);
   const sinter::nn::AnyModule backbone = make_backbone(options);
   examples::load_weights(weights.source, weights.state, backbone, weights.metadata);

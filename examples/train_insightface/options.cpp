@@ -179,9 +179,10 @@ void add_use_rows(OptionTable& table, Options& options) {
             "Only turn the images of a folder, and of those in it, into embeddings; needs weights as "
             "--evaluate does, and --output");
   table
-      .add("--embed-groups", options.embed_groups,
-           "Give a row per folder: the mean of the embeddings of its images and their mirror images, which "
-           "keeps its length")
+      .add(
+          "--embed-groups", options.embed_groups,
+          "Give a row per folder: the mean of the embeddings of its images and, unless --verify-flip is off, "
+          "their mirror images, which keeps its length")
       .needs("--embed");
   table
       .add("--output", options.output, file(),

@@ -98,6 +98,29 @@ void find_model(examples::WeightsFile& weights) {
   }
 }
 
+void check_metadata(const examples::WeightsFile& weights) {
+  // Their blocks have the names of a ResNet's.
+  const bool is_of_faces = weights.metadata ? weights.metadata->task == "image-feature-extraction"
+                                            : weights.state.contains("features.weight") ||
+                                                  weights.state.contains("conv_sep.layers.0.weight");
+  if (is_of_faces) {
+    const std::string model =
+        weights.metadata ? "the model " + escape_name(weights.metadata->model) : "a backbone";
+    throw Error(fmt::format("{}: these are weights of {} for faces, which train_insightface takes",
+                            weights.source, model));
+  }
+  if (!weights.metadata) return;
+  const nn::ModelMetadata& metadata = *weights.metadata;
+  const int64_t own = image_channels(weights.state), channels = own > 0 ? own : metadata.channels;
+  const auto count = static_cast<size_t>(channels);
+  if (metadata.channels != channels || metadata.mean.size() != count || metadata.std.size() != count) {
+    throw Error(fmt::format(
+        "{}: its metadata are damaged: images of {}, {} and {}, for weights for images of {}", weights.source,
+        examples::counted(metadata.channels, "channel"), examples::counted(metadata.mean.size(), "mean"),
+        examples::counted(metadata.std.size(), "deviation"), channels));
+  }
+}
+
 void adopt(const examples::WeightsFile& weights, Options& options) {
   const std::string model = nn::recognise_resnet(weights.state);
   if (!model.empty() && !options.is_given("--model")) options.model = model;

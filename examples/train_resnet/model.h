@@ -24,6 +24,10 @@ sinter::nn::ModelMetadata describe_model(const Options& options, const sinter::n
 /// takes that off, leaves out what stands beside them, and says so.
 void find_model(sinter::examples::WeightsFile& weights);
 
+/// Throws Error for weights of networks for faces, and where what weights say of themselves is of other
+/// channels than their own.
+void check_metadata(const sinter::examples::WeightsFile& weights);
+
 /// Makes --model and --image-size those of the weights wherever the command line says nothing.
 void adopt(const sinter::examples::WeightsFile& weights, Options& options);
 

@@ -87,8 +87,8 @@ void tell_assumed(const std::string& choice, const std::string& source, int64_t 
       source);
 }
 
-void check_no_choice(const std::string& choice, const std::string& source) {
-  if (choice != kAuto)
+void check_no_choice(const std::string& choice, const std::string& source, const std::string& own) {
+  if (choice != own)
     throw Error(fmt::format("{} says how its images are normalised; leave --normalization out", source));
 }
 

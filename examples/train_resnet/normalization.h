@@ -24,7 +24,8 @@ std::optional<sinter::nn::data::Normalization> assumed_normalization(const std::
 /// Says that ImageNet's was taken for that of weights, if nobody chose it.
 void tell_assumed(const std::string& choice, const std::string& source, int64_t channels);
 
-/// Throws Error if weights that say how their images are normalised are to be normalised by choice.
-void check_no_choice(const std::string& choice, const std::string& source);
+/// Throws Error if the images of weights that say how they are normalised are to be normalised by another
+/// choice than `own`, which these were trained by.
+void check_no_choice(const std::string& choice, const std::string& source, const std::string& own = "auto");
 
 }  // namespace train_resnet

@@ -123,11 +123,10 @@ OptionTable table_of(Options& options) {
   return table;
 }
 
-/// A resumed run has its checkpoint's, and a network without weights its data's.
-std::string check_normalization(const Options& options) {
+std::string check_choice(const Options& options) {
+  // A checkpoint, whose choice it then is, is not known yet.
   if (options.normalization == "auto" || options.resume) return {};
-  if (options.load_weights.empty())
-    return "--normalization needs --load-weights <file>: a new network learns what its data's is";
+  if (const std::string mistake = check_normalization(options); !mistake.empty()) return mistake;
   const bool is_without_data = options.prediction.wanted() || options.only_exports();
   return options.normalization == "data" && is_without_data
              ? fmt::format("--normalization data is that of training images: there are none with {}",
@@ -154,7 +153,7 @@ std::string check_together(const Options& options) {
   if (options.is_given("--test-crop") && options.image_size == 0 && !options.resume &&
       !options.prediction.wanted() && options.load_weights.empty())
     return "--test-crop needs --image-size: else images keep their size";
-  if (const std::string mistake = check_normalization(options); !mistake.empty()) return mistake;
+  if (const std::string mistake = check_choice(options); !mistake.empty()) return mistake;
   if (options.loss.bce_threshold > 0 && !options.loss.is_binary() && !options.resume)
     return "--bce-threshold is of --loss bce";
   // On resume the optimiser may be the checkpoint's, which is not known yet.
@@ -177,7 +176,8 @@ std::optional<examples::OtherMode> mode_of(const Options& options) {
                  "--features",   "--class-names", "--load-weights",  "--model",
                  "--image-size", "--layout",      "--precision",     "--batch",
                  "--device",     "--threads",     "--workers",       "--read-timeout",
-                 "--decode",     "--max-damaged", "--normalization", "--export-preprocessing"}};
+                 "--decode",     "--max-damaged", "--normalization", "--export-preprocessing",
+                 "--key",        "--test-crop",   "--interpolation"}};
   }
   if (!options.evaluate) return std::nullopt;
   return mode_with_weights("--evaluate", options,
@@ -226,6 +226,12 @@ bool Options::only_exports() const {
 std::string check_optimizer(const Options& options) {
   Options values = options;
   return table_of(values).misplaced(options.optimizer, options.given);
+}
+
+std::string check_normalization(const Options& options) {
+  return options.normalization == "auto" || !options.load_weights.empty()
+             ? ""
+             : "--normalization needs --load-weights <file>: a new network learns what its data's is";
 }
 
 std::optional<int> parse_options(int argc, char** argv, Options& options) {

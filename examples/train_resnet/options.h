@@ -56,6 +56,10 @@ struct Options : sinter::examples::TrainerOptions {
 /// exit code: 0, or 2 for a mistake.
 std::optional<int> parse_options(int argc, char** argv, Options& options);
 
+/// That --normalization is of --load-weights, in words, unless it is; of a run that does not go on with a
+/// checkpoint.
+std::string check_normalization(const Options& options);
+
 /// An option that was given but is of another optimiser, in words; empty if there is none.
 std::string check_optimizer(const Options& options);
 

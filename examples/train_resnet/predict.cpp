@@ -94,6 +94,15 @@ void check_against(const Options& options, const std::string& source, const nn::
     throw Error(fmt::format("{}: these are weights for images of {}, --image-size says {}", source,
                             examples::counted(metadata.height, "pixel"), options.image_size));
   }
+  Options own = options;
+  own.image_size = std::min<int64_t>(metadata.height, 1 << 20);  // a damaged file's overflows nothing
+  const bool is_cropped = metadata.resize == "shorter_side" && metadata.resize_size == test_resize(own);
+  if (options.is_given("--test-crop") && !is_cropped)
+    throw Error(fmt::format("{} says how its pictures are cropped; leave --test-crop out", source));
+  if (options.is_given("--interpolation") && options.images.interpolation != metadata.interpolation) {
+    throw Error(fmt::format("{}: these are weights for {} resizing, --interpolation says {}", source,
+                            escape_name(metadata.interpolation), options.images.interpolation));
+  }
   if (!options.prediction.class_names.empty())
     throw Error(fmt::format("{} says how its classes are called; leave --class-names out", source));
   check_no_choice(options.normalization, source);
@@ -115,6 +124,8 @@ nn::UnnamedWeights unnamed_by(const Options& options, const std::string& source,
                     source));
   }
   unnamed.image_size = options.image_size;
+  unnamed.resize_size = test_resize(options);
+  unnamed.interpolation = options.images.interpolation;
   if (!options.prediction.class_names.empty())
     unnamed.class_names = examples::read_lines("--class-names", options.prediction.class_names);
   for (std::string& name : unnamed.class_names) name = nn::to_utf8(name);
@@ -208,15 +219,17 @@ nn::Weights read_given(Options& options, nn::PredictOptions& how) {
   const Device device = examples::choose_device(options.device);
   complete_common(options, device);
   settings::set_allow_tf32(*options.precision == "tf32");
-  const std::string source = "--load-weights " + options.load_weights;
-  nn::Weights weights = nn::read_weights(options.load_weights);
-  examples::tell_how_read(source, weights);
+  examples::WeightsFile file = examples::read_weights(options.load_weights, options.key);
+  find_model(file);
   how = predict_options(options, device);
-  if (const auto metadata = nn::find_model_metadata(weights.metadata, options.load_weights)) {
-    check_against(options, source, *metadata);
+  nn::Weights weights;
+  if (file.metadata) {
+    check_against(options, file.source, *file.metadata);
+    weights.metadata = nn::to_safetensors_metadata(*file.metadata);
   } else {
-    how.unnamed = unnamed_by(options, source, weights.tensors);
+    how.unnamed = unnamed_by(options, file.source, file.state);
   }
+  weights.tensors = std::move(file.state);
   return weights;
 }
 

@@ -27,7 +27,11 @@ std::optional<LoadedCheckpoint> find_checkpoint(Options& options) {
   auto checkpoint = sinter::nn::CheckpointFolder(options.checkpoints).load_latest();
   if (checkpoint) {
     check_program(*checkpoint, "model", "backbone", "train_insightface");
-    adopt(read_recipe(checkpoint->data), options);
+    const Recipe before = read_recipe(checkpoint->data);
+    adopt(before, options);
+    // What it was trained with stands in the checkpoint: another choice would change the recipe alone.
+    check_no_choice(options.normalization, checkpoint->folder.string(),
+                    value_or(before, "--normalization", "auto"));
   }
   if (const std::string mistake = check_optimizer(options); !mistake.empty()) throw Error(mistake);
   if (checkpoint) {
@@ -95,10 +99,13 @@ Start find_start(Options& options) {
   } else if (!options.load_weights.empty()) {
     start.weights = read_weights(options.load_weights, options.key);
     find_model(*start.weights);
+    check_metadata(*start.weights);
+    tell_of_data(*start.weights);
     start.metadata = start.weights->metadata;
     adopt(*start.weights, options);
   }
   if (!start.checkpoint) {
+    if (const std::string mistake = check_normalization(options); !mistake.empty()) throw Error(mistake);
     const std::string mistake = check_finetune(options.finetune, start.weights.has_value(), options.evaluate);
     if (!mistake.empty()) throw Error(mistake);
   }
@@ -133,16 +140,19 @@ void check_same_start(const Communicator& ranks, const Start& start, const Optio
 
 Meaning agree_on_meaning(const Options& options, const Start& start, const Data& data,
                          const Communicator& ranks) {
-  sinter::nn::data::Normalization normalization =
-      choose_normalization(options, start, data, ranks.rank() == 0);
-  share(normalization, ranks);
-  Meaning meaning{.metadata = describe_model(options, *data.train, normalization)};
-  const ModelMetadata& now = meaning.metadata;
+  Meaning meaning{.metadata = describe_model(options, *data.train, {{}, {}})};
+  ModelMetadata& now = meaning.metadata;
   if (start.metadata && start.checkpoint && !options.evaluate)
     meaning.same_data = check_same_data(start.source(), *start.metadata, now, options.change_recipe);
   if (start.metadata && options.evaluate) check_same_classes(start.source(), *start.metadata, now);
   if (start.checkpoint) check_weights(start.source(), start.checkpoint->data.part("model"), now);
   if (start.weights) check_weights(start.source(), start.weights->state, now, classifier_of(options));
+  // Of weights that fit, whose images then have the data's channels.
+  sinter::nn::data::Normalization normalization =
+      choose_normalization(options, start, data, ranks.rank() == 0);
+  share(normalization, ranks);
+  now.mean = normalization.mean;
+  now.std = normalization.std;
   if (start.metadata && options.evaluate) return {.metadata = *start.metadata};
   if (start.metadata && start.weights) {
     const std::string changes = sinter::nn::describe_class_changes(start.metadata->classes, now.classes);

@@ -1,6 +1,7 @@
 #include "trainer/trainer_options.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include <CLI/CLI.hpp>
 
@@ -9,6 +10,7 @@
 #include "common/console.h"
 #include "recipe/recipe_file.h"
 #include "run/command_line.h"
+#include "run/model_files.h"
 #include "trainer/html_report.h"
 
 namespace sinter::examples {
@@ -213,6 +215,13 @@ std::string check_common(const TrainerOptions& options, const OutputFiles& files
   if (options.gpus > 0 && options.device != "auto") return "--gpus chooses the devices; leave --device out";
   if (options.is_given("--log-every") && options.log_folder().empty())
     return "--log-every needs --log-dir <folder> or --checkpoints <folder>";
+  if (const std::string mistake = check_weights_name("--save-weights", options.save_weights);
+      !mistake.empty())
+    return mistake;
+  const std::filesystem::path exported = options.exported.path;
+  if (exported.has_extension() && exported.extension() != ".onnx") {
+    return fmt::format("--export: expected a name that ends in .onnx but got '{}'", options.exported.path);
+  }
   for (const auto& [first, path] : files) {
     for (const auto& [second, other] : files) {
       if (first != second && !path.empty() && path == other)

@@ -64,6 +64,10 @@ ModelMetadata describe(const Weights& weights, const UnnamedWeights& unnamed, co
                unnamed.class_names.size());
   SINTER_CHECK(unnamed.image_size > 0, "[predict] expected inputs of at least 1 pixel but got {}",
                unnamed.image_size);
+  SINTER_CHECK(
+      unnamed.resize_size == 0 || unnamed.resize_size >= unnamed.image_size,
+      "[predict] expected pictures that are resized to at least the {} pixels of an input but got {}",
+      unnamed.image_size, unnamed.resize_size);
   ModelMetadata metadata;
   metadata.task = "image-classification";
   metadata.model = unnamed.model;
@@ -76,7 +80,8 @@ ModelMetadata describe(const Weights& weights, const UnnamedWeights& unnamed, co
   metadata.height = metadata.width = unnamed.image_size;
   metadata.channels = channels;
   metadata.resize = "shorter_side";
-  metadata.resize_size = unnamed.image_size * 256 / 224;
+  metadata.resize_size = unnamed.resize_size > 0 ? unnamed.resize_size : unnamed.image_size * 256 / 224;
+  metadata.interpolation = unnamed.interpolation;
   const data::Normalization normalization = assumed_normalization(unnamed, channels, path);
   metadata.mean = normalization.mean;
   metadata.std = normalization.std;

@@ -24,10 +24,12 @@ namespace sinter::nn {
 struct UnnamedWeights {
   std::string model = {};                     ///< "resnet50"
   std::vector<std::string> class_names = {};  ///< empty: their numbers
-  /// Of an input: the middle of a picture whose shorter side is resized to 256/224 of it.
+  /// Of an input: the middle of a picture whose shorter side is resized to `resize_size`.
   int64_t image_size = 224;
   /// A value for each channel; none: ImageNet's, of RGB images alone.
   std::optional<data::Normalization> normalization = {};
+  int64_t resize_size = 0;                 ///< 0: 256/224 of image_size
+  std::string interpolation = "bilinear";  ///< how a picture is resized; or "bicubic"
 };
 
 struct PredictOptions {

@@ -63,6 +63,15 @@ people() {
 contents() { (cd "$1" && find . -type f -exec cksum {} + | sort -k3); }
 # tensors FILE: what a file of weights holds behind its header, which says what they were trained on.
 tensors() { tail -c +$(($(od -An -tu8 -N8 "$1") + 9)) "$1"; }
+# edited FILE SCRIPT: a safetensors file whose header `sed -E SCRIPT` has changed, whatever length it then has.
+edited() {
+  local i size=$(($(od -An -tu8 -N8 "$1")))
+  head -c $((size + 8)) "$1" | tail -c +9 | LC_ALL=C sed -E "$2" >header
+  size=$(wc -c <header)
+  for i in 0 8 16 24 32 40 48 56; do printf "\\x$(printf %02x $((size >> i & 255)))"; done
+  cat header
+  tensors "$1"
+}
 # numbers FOLDER: what a run logged there, without what depends on the clock and on memory.
 numbers() { sed -E 's/"(time|[a-z]*\/[a-z_]*(per_second[a-z_]*|wait_share|peak_bytes))":[^,}]*,?//g' "$1/scalars.jsonl"; }
 # value FILE NAME: of a line of a JSON file. latest FOLDER: the description of its newest checkpoint.

@@ -156,7 +156,7 @@ TEST(FinetuneOptions, MistakesAreNamed) {
 }
 
 TEST(WorstMistakes, TheSurestAreKept) {
-  WorstMistakes mistakes(2);
+  WorstMistakes mistakes(0, 2);
   mistakes.add(Tensor::from_values<float>({3, 0, /**/ 0, 1, /**/ 0, 5}, {3, 2}),
                Tensor::from_values<int64_t>({0, 0, 0}, {3}));
   mistakes.add(Tensor::from_values<float>({2, 0, /**/ NAN, 0}, {2, 2}),

@@ -150,7 +150,11 @@ TEST(ModelFiles, AFileOfWeightsSaysWhatItIsOf) {
 
   sinter::nn::write_safetensors(path, weights.state);
   ::testing::internal::CaptureStdout();
-  EXPECT_FALSE(read_weights(path).metadata);
+  const WeightsFile bare = read_weights(path);
+  EXPECT_FALSE(bare.metadata);
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");  // there may be no data
+  ::testing::internal::CaptureStdout();
+  tell_of_data(bare);
   EXPECT_EQ(::testing::internal::GetCapturedStdout(),
             "--load-weights " + path +
                 " does not say which classes and images it is of; those of the data are taken for them\n");

@@ -84,13 +84,21 @@ embeddings_take_any_name() {
 files_of_the_other_program_are_told_apart() {
   fill classes
   run 0 "$resnet" --data classes $small --max-steps 1 --checkpoints of-classes --save-weights of-classes.safetensors
-  run 0 "$faces" --synthetic 4 $small_backbone --dims 8 --image-size 16 --batch 4 --max-steps 1 --threads 1 --checkpoints of-faces
+  run 0 "$faces" --synthetic 4 $small_backbone --dims 8 --image-size 16 --batch 4 --max-steps 1 --threads 1 --checkpoints of-faces --save-weights of-faces.safetensors
   run 1 "$faces" --checkpoints of-classes --resume --threads 1
   complains "of-classes/checkpoint-00000001 is a checkpoint of train_resnet, which goes on with it"
   run 1 "$resnet" --checkpoints of-faces --resume --threads 1
   complains "of-faces/checkpoint-00000001 is a checkpoint of train_insightface, which goes on with it"
   run 1 "$faces" --embed classes --output no.csv --load-weights of-classes.safetensors --threads 1
   complains "--load-weights of-classes.safetensors: these are weights of the model resnet20, which is no backbone for faces"
+  LC_ALL=C sed 's/model_metadata_version/xodel_metadata_version/' of-faces.safetensors >bare-faces.safetensors
+  local how
+  for how in --evaluate "--epochs 1" "--epochs 1 --new-head"; do
+    run 1 "$resnet" --data classes $how --load-weights of-faces.safetensors --threads 1
+    [ "$(cat err)" = "error: --load-weights of-faces.safetensors: these are weights of the model iresnet18 for faces, which train_insightface takes" ] || fail "other words"
+    run 1 "$resnet" --data classes $how --load-weights bare-faces.safetensors --threads 1
+    complains "bare-faces.safetensors: these are weights of a backbone for faces, which train_insightface takes"
+  done
 }
 
 json_without_end_is_refused() {

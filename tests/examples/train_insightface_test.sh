@@ -159,6 +159,11 @@ what_was_trained_can_be_used() {
   awk -F, '{ s = 0; for (i = 2; i <= NF; ++i) s += $i * $i; if (NF != 9 || (s > 0.99 && s < 1.01)) exit 1 }' groups.csv || fail "their lengths are lost"
   run 0 --embed people --output all.safetensors --checkpoints whole --resume
   head -c 400 all.safetensors | grep -qaF '"embeddings"' || fail "no embeddings"
+  # Without metadata there are no data that could be taken for them, unless it trains.
+  LC_ALL=C sed 's/model_metadata_version/xodel_metadata_version/' whole.safetensors >bare.safetensors
+  run 0 --embed people --output bare.csv --load-weights bare.safetensors && quiet "those of the data are taken"
+  run 0 --evaluate --load-weights bare.safetensors --verify people && quiet "those of the data are taken"
+  run 0 --synthetic 12 $small --load-weights bare.safetensors --max-steps 1 && says "those of the data are taken for them"
   # A backbone that was trained before starts another run: the first loss is another one than with fresh weights.
   run 0 --synthetic 12 $small --load-weights whole.safetensors --max-steps 1
 }

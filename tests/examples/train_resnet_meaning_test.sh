@@ -120,6 +120,16 @@ weights_say_what_they_are_of() {
   LC_ALL=C sed 's/"classes":"\[/"classes":"{/' w.safetensors >damaged.safetensors
   run 1 --evaluate --load-weights damaged.safetensors --data whole
   complains 'damaged.safetensors: "classes" is missing or damaged'
+  # Metadata of other channels than the weights' say nothing of them, and go into no other file.
+  local wrong
+  for wrong in 's/"mean":"[^"]*"/"mean":"[0.5]"/' 's/"std":"[^"]*"/"std":"[]"/' 's/"channels":"3"/"channels":"1"/'; do
+    edited w.safetensors "$wrong" >damaged.safetensors
+    for wrong in --evaluate "--epochs 1 --batch 6" "--epochs 1 --batch 6 --freeze-trunk 1"; do
+      run 1 $wrong --load-weights damaged.safetensors --data whole --save-weights none.safetensors
+      complains_like "^error: --load-weights damaged.safetensors: its metadata are damaged: images of [13] channels?, [13] means? and [03] deviations, for weights for images of 3$"
+      [ ! -e none.safetensors ] || fail "it is passed on"
+    done
+  done
 }
 
 # mean FILE: of its images, as its metadata have it.
@@ -154,7 +164,17 @@ weights_that_do_not_say_it_are_normalised_as_imagenets() {
   [ "$(mean x.safetensors)" = 0.5,0.5,0.5 ] || fail "not what was asked for: $(mean x.safetensors)"
   run 0 --checkpoints asked --resume --save-weights x.safetensors
   [ "$(mean x.safetensors)" = 0.5,0.5,0.5 ] || fail "forgotten: $(mean x.safetensors)"
-  run 1 --checkpoints asked --resume --normalization imagenet && complains "--normalization    0.5/0.25 -> imagenet"
+  run 0 --checkpoints asked --resume --load-weights coloured.safetensors --normalization 0.5/0.25  # as it began
+  local before choice how
+  before=$(contents asked)
+  for choice in imagenet auto 0.5/0.26; do
+    for how in "" --change-recipe --evaluate "--change-recipe --epochs 2"; do
+      run 1 --checkpoints asked --resume --normalization $choice $how
+      complains_like "^error: asked/checkpoint-[0-9]+ says how its images are normalised; leave --normalization out"
+    done
+  done
+  [ "$(contents asked)" = "$before" ] || fail "a refused run has changed the folder"
+  run 1 --checkpoints unbegun --resume --data whole --normalization imagenet && complains "--normalization needs --load-weights <file>"
   run 0 "${bare[@]}" --recipe asked/recipe.json --evaluate --save-weights x.safetensors
   [ "$(mean x.safetensors)" = 0.5,0.5,0.5 ] || fail "not the recipe's: $(mean x.safetensors)"
   run 1 --data whole --load-weights own.safetensors --normalization data
@@ -166,6 +186,17 @@ weights_that_do_not_say_it_are_normalised_as_imagenets() {
   [ "$(mean x.safetensors)" = "$(mean grey.safetensors)" ] || fail "not the data's: $(mean x.safetensors)"
   run 1 --load-weights grey_bare.safetensors --evaluate --normalization 0.5,0.4,0.4/0.2,0.2,0.2
   complains "is of 3 channels, --load-weights grey_bare.safetensors of images with 1"
+  # What does not fit is said first, of the weights and the data as they are.
+  mkdir -p ten/train ten/test
+  for choice in 0 1 2 3 4 5 6 7 8 9; do cp -r whole/train/a ten/train/$choice && cp -r whole/test/a ten/test/$choice; done
+  run 0 --data ten --epochs 1 --max-steps 1 --batch 6 --save-weights ten.safetensors
+  LC_ALL=C sed 's/model_metadata_version/xodel_metadata_version/' ten.safetensors >ten_bare.safetensors
+  for choice in imagenet 0.1,0.2,0.3/0.1,0.2,0.3 0.5/0.25 auto; do
+    run 1 --load-weights ten_bare.safetensors --evaluate --normalization $choice
+    [ "$(cat err)" = "error: --load-weights ten_bare.safetensors: these are weights for images of 3 channels, the data's have 1" ] || fail "other words"
+    run 1 --load-weights grey_bare.safetensors --evaluate --data ten --normalization $choice
+    [ "$(cat err)" = "error: --load-weights grey_bare.safetensors: these are weights for images of 1 channel, the data's have 3" ] || fail "other words"
+  done
   run 2 --data whole --normalization imagenet && complains "--normalization needs --load-weights <file>"
   run 2 --load-weights coloured.safetensors --export z.onnx --normalization data && complains "there are none with --export alone"
   local wrong

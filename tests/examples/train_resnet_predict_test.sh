@@ -185,6 +185,43 @@ weights_without_metadata() {
   run 1 "${predict[@]}" --image-size 64 && complains "these are weights for images of 8 pixels, --image-size says 64"
 }
 
+# As --evaluate does: by --key, or under a prefix of all names.
+the_weights_that_are_asked_for() {
+  local two=$pictures/../pytorch/two.pth kind
+  run 0 --evaluate --load-weights w.safetensors --data data --save-weights w.pth
+  edited w.safetensors 's/"([a-z0-9_.]+)":\{"dtype"/"encoder.\1":{"dtype"/g' >prefixed.safetensors
+  run 0 "${predict[@]}" && cp out named
+  run 0 --predict data/test --load-weights prefixed.safetensors && cmp out named || fail "not as without the prefix"
+  run 0 --load-weights prefixed.safetensors --export prefixed.onnx && says "its weights are those whose names begin with 'encoder.'"
+  for kind in "--predict data/test" "--predict data/test --features fc --output key.safetensors" "--export key.onnx"; do
+    run 1 $kind --load-weights w.pth --key ema && complains "error: --key ema: "
+    run 1 $kind --load-weights "$two" --key model
+    complains "two.pth does not say what it is of, and is none of the models of --model"  # what is at that key
+  done
+}
+
+# One file's inputs are the same with and without metadata, and those that the test of a run had.
+pictures_are_cropped_as_asked() {
+  local crop=(--image-size 12 --test-crop 0.6 --interpolation bicubic) own plain
+  run 0 --data data --epochs 1 --batch 6 "${crop[@]}" --save-weights half.safetensors
+  LC_ALL=C sed 's/model_metadata_version/xodel_metadata_version/' half.safetensors >bare.safetensors
+  own=$(head -c 2000 half.safetensors | LC_ALL=C sed -nE 's,.*"mean":"\[([^]]*)\]".*"std":"\[([^]]*)\]".*,\1/\2,p')
+  local told=(--load-weights half.safetensors) bare=(--load-weights bare.safetensors --normalization "$own" --image-size 12)
+  run 0 --predict mixed/rgb.jpg "${told[@]}" && cut -d, -f3 out >named
+  run 0 --predict mixed/rgb.jpg "${bare[@]}" "${crop[@]:2}"
+  [ ! -s err ] || fail "complaints"
+  cut -d, -f3 out | cmp - named || fail "not what the file with metadata gives"
+  for plain in "--test-crop 0.6" "--interpolation bicubic" ""; do
+    run 0 --predict mixed/rgb.jpg "${bare[@]}" $plain && ! cut -d, -f3 out | cmp -s - named || fail "'$plain' is all that counts"
+  done
+  run 0 "${bare[@]}" "${crop[@]:2}" --export half.onnx && grep -qaF bicubic half.onnx || fail "another resizing is exported"
+  # Where the file says it, it may be said again.
+  run 0 --predict mixed/rgb.jpg "${told[@]}" "${crop[@]}" && cut -d, -f3 out | cmp - named || fail "not the same"
+  run 1 --predict mixed/rgb.jpg "${told[@]}" --test-crop 0.875 && complains "half.safetensors says how its pictures are cropped; leave --test-crop out"
+  run 1 --export x.onnx "${told[@]}" --interpolation bilinear && complains "these are weights for bicubic resizing, --interpolation says bilinear"
+  run 1 "${predict[@]}" --test-crop 0.5 && complains "w.safetensors says how its pictures are cropped; leave --test-crop out"
+}
+
 # PyTorch's files that Sinter writes say what they are of.
 own_files_of_pytorch() {
   run 0 --evaluate --load-weights w.safetensors --data data --save-weights w.pth
@@ -238,7 +275,7 @@ ends_before_the_last_picture() {
 }
 
 for test in a_line_for_each_picture accuracy_is_the_trainers lines_of_json wrong_pictures_keep_their_lines pictures_by_list \
-  views_of_each_picture features_of_layers weights_without_metadata own_files_of_pytorch what_is_refused ends_before_the_last_picture; do
+  views_of_each_picture features_of_layers weights_without_metadata the_weights_that_are_asked_for pictures_are_cropped_as_asked own_files_of_pytorch what_is_refused ends_before_the_last_picture; do
   rm -f out err
   $test
   echo "$test: passed"

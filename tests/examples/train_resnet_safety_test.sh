@@ -97,6 +97,19 @@ a_used_folder_is_not_begun_anew_in() {
   [ "$(contents first)" = "$before" ] || fail "the folder has changed"
 }
 
+# What is written is what the name says.
+names_end_in_the_format() {
+  local name
+  for name in x.pth.tar x.bin x.PTH x.ckpt x.onnx x.safetensor folder.v2/x.SAFETENSORS; do
+    run 2 --epochs 1 --save-weights "$name"
+    complains "--save-weights: expected a name that ends in .safetensors, .pth or .pt but got '$name'"
+    run 2 --evaluate --load-weights w.safetensors --save-weights "$name" && complains "but got '$name'"
+  done
+  for name in x.safetensors x.pth x.onx x.ort; do
+    run 2 --load-weights w.safetensors --export "$name" && complains "--export: expected a name that ends in .onnx but got '$name'"
+  done
+}
+
 outputs_are_probed_before_training() {
   touch file
   echo "epoch,of,another" >old.csv
@@ -382,7 +395,7 @@ adamw_trains() {
   awk '/^test accuracy/ { exit !($3 > 90) }' out || fail "it does not learn"
 }
 
-for test in mistakes_are_told_apart_and_exit_2 a_script_that_starts_it_is_named a_batch_of_more_than_there_is_is_told a_used_folder_is_not_begun_anew_in evaluating_needs_weights outputs_are_probed_before_training \
+for test in mistakes_are_told_apart_and_exit_2 a_script_that_starts_it_is_named a_batch_of_more_than_there_is_is_told a_used_folder_is_not_begun_anew_in evaluating_needs_weights names_end_in_the_format outputs_are_probed_before_training \
   a_run_goes_on_with_its_own_recipe the_end_tells_how_to_go_on the_end_tells_what_is_left checkpoints_of_earlier_versions_go_on a_stopped_run_has_saved_everything \
   a_damaged_checkpoint_is_passed_over removing_old_checkpoints_takes_nothing_else one_process_trains_in_a_folder \
   output_that_does_not_arrive_is_an_error a_disk_without_room_does_not_end_the_run best_weights_that_cannot_be_saved_are_kept best_weights_that_are_gone_are_found_anew messages_say_what_to_do adamw_trains; do

@@ -343,6 +343,24 @@ TEST(Classifier, NormalisesImagesOfUnnamedWeightsAsItIsTold) {
             std::string::npos);
 }
 
+TEST(Classifier, ResizesPicturesOfUnnamedWeightsAsItIsTold) {
+  const TemporaryFolder folder;
+  const auto weights = write_weights(folder, small_metadata("resnet20", 16, 20), false);
+  const auto of = [&](int64_t size, const char* interpolation) {
+    ClassifierOptions options;
+    options.unnamed = {
+        .model = "resnet20", .image_size = 16, .resize_size = size, .interpolation = interpolation};
+    return Classifier(weights, options).metadata();
+  };
+  EXPECT_EQ(of(0, "bilinear").resize_size, 18);  // 256/224 of it
+  EXPECT_EQ(of(16, "bicubic").resize_size, 16);
+  EXPECT_EQ(of(16, "bicubic").interpolation, "bicubic");
+  EXPECT_NE(
+      message_of<InvalidArgument>([&] { of(15, "bilinear"); }).find("at least the 16 pixels of an input"),
+      std::string::npos);
+  EXPECT_THROW(of(20, "lanczos"), InvalidArgument);
+}
+
 // As torchvision's names say nothing of it.
 TEST(Classifier, KnowsStemsForSmallPicturesByTheirShape) {
   const TemporaryFolder folder;
