@@ -1,4 +1,4 @@
-// Ranks that do different things, which all of them must be told of, and what they draw: stories of the worker.
+// Ranks that do different things, which all must be told of, and what they draw: stories of the worker.
 #pragma once
 
 #include <string>
