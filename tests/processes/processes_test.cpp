@@ -26,20 +26,23 @@ using testing::Workers;
 
 const testing::Variables kWithoutGloo = {{"SINTER_GLOO", "off"}};
 
+/// Starts so many workers with the same words, of which none may find anything wrong.
+void expect_well(int size, const std::vector<std::string>& words, const testing::Variables& variables = {}) {
+  Workers workers;
+  workers.start_all(size, words, free_port(), variables);
+  expect_all_well(workers.wait(60));
+}
+
 class ProcessesTest : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, ProcessesTest, ::testing::Values(2, 4));
 
 TEST_P(ProcessesTest, CollectivesGiveWhatTheySay) {
-  Workers workers;
-  workers.start_all(GetParam(), {"collectives"}, free_port());
-  expect_all_well(workers.wait(60));
+  expect_well(GetParam(), {"collectives"});
 }
 
 // The same where all goes through rank 0.
 TEST_P(ProcessesTest, CollectivesGiveWhatTheySayWithoutGloo) {
-  Workers workers;
-  workers.start_all(GetParam(), {"collectives"}, free_port(), kWithoutGloo);
-  expect_all_well(workers.wait(60));
+  expect_well(GetParam(), {"collectives"}, kWithoutGloo);
 }
 
 TEST_P(ProcessesTest, CollectivesGiveWhatTheySayOverChosenPortsAndIpv6) {
@@ -111,9 +114,7 @@ TEST_P(ProcessesTest, TrainsTheWeightsOfOneProcessWithNormsOverAllRanks) {
 }
 
 TEST_P(ProcessesTest, NormsOverPartsOfDifferentSizesAreThoseOfTheWhole) {
-  Workers workers;
-  workers.start_all(GetParam(), {"norms.parts"}, free_port());
-  expect_all_well(workers.wait(60));
+  expect_well(GetParam(), {"norms.parts"});
 }
 
 TEST_P(ProcessesTest, TrainsWhatIsBesideTheModelAndItsAverageAsOneProcess) {
@@ -123,31 +124,23 @@ TEST_P(ProcessesTest, TrainsWhatIsBesideTheModelAndItsAverageAsOneProcess) {
 }
 
 TEST_P(ProcessesTest, PartsOfDifferentSizesAreRefusedOnAllRanks) {
-  Workers workers;
-  workers.start_all(GetParam(), {"parts"}, free_port());
-  expect_all_well(workers.wait(60));
+  expect_well(GetParam(), {"parts"});
 }
 
 TEST_P(ProcessesTest, OperationsThatDifferAreToldOnAllRanks) {
   for (const testing::Variables& variables : {testing::Variables(), kWithoutGloo}) {
-    Workers workers;
-    workers.start_all(GetParam(), {"differences"}, free_port(), variables);
-    expect_all_well(workers.wait(60));
+    expect_well(GetParam(), {"differences"}, variables);
   }
 }
 
 // They would be summed into each other, for their sizes are the same.
 TEST_P(ProcessesTest, GradientsOfOtherParametersAreRefusedOnAllRanks) {
-  Workers workers;
-  workers.start_all(GetParam(), {"gradients"}, free_port());
-  expect_all_well(workers.wait(60));
+  expect_well(GetParam(), {"gradients"});
 }
 
 // They are no part of what a trace takes for constants: other ranks may not be tracing.
 TEST_P(ProcessesTest, SumsOfConstantsAreMadeInEachStep) {
-  Workers workers;
-  workers.start_all(GetParam(), {"constant"}, free_port());
-  expect_all_well(workers.wait(60));
+  expect_well(GetParam(), {"constant"});
 }
 
 // Each rank draws its part of what one process draws, and all stand alike afterwards.
@@ -159,22 +152,16 @@ TEST_P(ProcessesTest, DropsWhatOneProcessDrops) {
 }
 
 TEST_P(ProcessesTest, TheNumberOfUpdatesOfAnAverageIsThatOfRankZero) {
-  Workers workers;
-  workers.start_all(GetParam(), {"average"}, free_port());
-  expect_all_well(workers.wait(60));
+  expect_well(GetParam(), {"average"});
 }
 
 TEST_P(ProcessesTest, AllRanksOfAJobRunTheKernelThatRankZeroChose) {
-  Workers workers;
-  workers.start_all(GetParam(), {"kernels"}, free_port(), {{"SINTER_CACHE_DIR", ""}});
-  expect_all_well(workers.wait(60));
+  expect_well(GetParam(), {"kernels"}, {{"SINTER_CACHE_DIR", ""}});
 }
 
 // Groups of parameters tear layers apart: what counts is when gradients are there.
 TEST_P(ProcessesTest, SumsRunBesideTheBackwardPassWhateverTheOrderOfParameters) {
-  Workers workers;
-  workers.start_all(GetParam(), {"order"}, free_port());
-  expect_all_well(workers.wait(60));
+  expect_well(GetParam(), {"order"});
 }
 
 // Promise 6: centres that are divided among the ranks train as those of one process.
@@ -190,9 +177,7 @@ TEST_P(ProcessesTest, TrainsTheCentresOfOneProcess) {
 TEST_P(ProcessesTest, SampledCentresAreTheSameFromRunToRunAndGoOnOnOtherNumbersOfRanks) {
   const testing::TemporaryFolder folder;
   const std::string file = (folder / "faces.safetensors").string();
-  Workers workers;
-  workers.start_all(GetParam(), {"faces.arc.sampled", file}, free_port());
-  expect_all_well(workers.wait(60));
+  expect_well(GetParam(), {"faces.arc.sampled", file});
   const nn::State first = nn::read_safetensors(file).tensors;
   expect_near(first, trained(GetParam(), "faces.arc.sampled"), 0.0);
   for (const int size : {1, 3, GetParam()}) {
