@@ -325,7 +325,7 @@ std::vector<int64_t> Communicator::exchange(const std::string& call, std::span<c
   std::vector<int64_t> gathered(numbers.begin(), numbers.end());
   if (watch_ == nullptr) return gathered;
   gathered.resize(numbers.size() * static_cast<size_t>(size()));
-  run_announced("an exchange", call, std::as_bytes(numbers), [&](const auto& all) {
+  run_announced(call.c_str(), call, std::as_bytes(numbers), [&](const auto& all) {
     auto* to = gathered.data();
     for (const Announcement& announced : all) {
       std::memcpy(to, announced.data, numbers.size_bytes());
